@@ -1,0 +1,13 @@
+"""Every environment variable that efaprof reads or sets, one sentence each."""
+
+from __future__ import annotations
+
+RING_DIR = "EFAPROF_RING_DIR"  # set by record: where producers create their rings; unset = do not record
+SPILL_DIR = "EFAPROF_SPILL_DIR"  # set by record: where rings go when RING_DIR is full or not visible
+BUFFER = "EFAPROF_BUFFER"  # set by record --buffer: bytes of one ring (default 4 MiB)
+BUFFER_TOTAL = "EFAPROF_BUFFER_TOTAL"  # set by record: bytes of all rings together (default a quarter of free shm)
+RUN_DIR = "EFAPROF_RUN_DIR"  # set by record: the run directory
+JOB_ID = "EFAPROF_JOB_ID"  # set by the user: names the job that several runs belong to
+LIB_DIR = "EFAPROF_LIB_DIR"  # set by developers: folder with libefaprof*.so, instead of the packaged one
+LIBFABRIC = "EFAPROF_LIBFABRIC"  # set by the user: path of the libfabric to use
+REAL_DATA = "EFAPROF_REAL_DATA"  # set by CI: folder with real measurements that some tests read

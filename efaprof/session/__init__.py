@@ -1,0 +1,1 @@
+"""Recording: launch the user's program, drain its rings, write the run directory."""

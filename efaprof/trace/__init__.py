@@ -1,0 +1,1 @@
+"""The trace: its format, its run directory, and reading it into tables."""

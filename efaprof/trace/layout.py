@@ -1,0 +1,161 @@
+"""numpy mirror of native/include/efaprof/format.h, compared with it field by field by a test."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+MAGIC = 0x31524645
+FORMAT_VERSION = 0
+OLDEST_READABLE = 0
+SLOT_BYTES = 32
+HEADER_BYTES = 4096
+NAME_MAX = 128
+CQ_MAX = 64
+
+
+class Clock(IntEnum):
+    """Which clock a ring's ticks are of."""
+
+    TSC = 1
+    MONOTONIC = 2
+
+
+class Shape(IntEnum):
+    """High byte of a record's kind."""
+
+    PAD = 0x00
+    STAGE = 0x01
+    OP = 0x02
+    CQ = 0x03
+    TICK = 0x04
+    MARK = 0x05
+    WAIT = 0x06
+    RX = 0x07
+    CNTR = 0x08
+    SPAN = 0x09
+    NAME = 0x40
+    THREAD = 0x41
+    OBJECT = 0x42
+    BIND = 0x43
+    AV = 0x44
+    COUNTER = 0x45
+    CLOCK = 0x46
+    NOTE = 0x47
+
+
+class OpClass(IntEnum):
+    """Bits 5..7 of an OP record's `what`."""
+
+    MSG = 0
+    RMA = 1
+    TAGGED = 2
+    ATOMIC = 3
+    EP = 4
+
+
+# Bits 0..4 of an OP record's `what`, in fi_ops_* order.
+OP_FUNCTIONS: dict[OpClass, tuple[str, ...]] = {
+    OpClass.MSG: ("recv", "recvv", "recvmsg", "send", "sendv", "sendmsg", "inject", "senddata", "injectdata"),
+    OpClass.RMA: ("read", "readv", "readmsg", "write", "writev", "writemsg", "inject", "writedata", "injectdata"),
+    OpClass.TAGGED: ("recv", "recvv", "recvmsg", "send", "sendv", "sendmsg", "inject", "senddata", "injectdata"),
+    OpClass.ATOMIC: (
+        "write", "writev", "writemsg", "inject", "readwrite", "readwritev", "readwritemsg",
+        "compwrite", "compwritev", "compwritemsg",
+    ),
+    OpClass.EP: ("cancel",),
+}  # fmt: skip
+
+
+class ObjectKind(IntEnum):
+    """`what` of OBJECT and BIND records; a close has CLOSED set."""
+
+    FABRIC = 1
+    DOMAIN = 2
+    EP = 3
+    CQ = 4
+    CNTR = 5
+    AV = 6
+    MR = 7
+    SRX = 8
+    STX = 9
+    PEP = 10
+    EQ = 11
+
+
+CLOSED = 0x80
+CQ_IDLE = 6  # `what` of a CQ record that only reports empty polls
+
+HEADER = np.dtype(
+    {
+        "names": [
+            "magic", "version", "slot_bytes", "clock", "capacity", "boot_id", "pid_ns", "pid", "tid", "start_ticks",
+            "process_start", "host", "comm", "producer", "head", "state", "dropped", "nested", "names_cut", "failed",
+            "tail", "first",
+        ],
+        "formats": [
+            "<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", 2), "<u8", "<u4", "<u4", "<u8",
+            "<u8", "S64", "S16", "S16", "<u8", "<u4", "<u8", "<u8", "<u8", "<u8",
+            "<u8", "<u8",
+        ],
+        "offsets": [0, 4, 8, 12, 16, 24, 40, 48, 52, 56, 64, 72, 136, 152, 256, 264, 320, 328, 336, 344, 384, 392],
+        "itemsize": HEADER_BYTES,
+    }
+)  # fmt: skip
+
+_HEAD = [("t_end", "<u8"), ("dur", "<u4"), ("kind", "<u2"), ("x", "<u2")]
+HEAD = np.dtype(_HEAD)
+STAGE = np.dtype([*_HEAD, ("op", "<u8"), ("bytes", "<u4"), ("peer", "<u2"), ("status", "u1"), ("depth", "u1")])
+OP = np.dtype(
+    [
+        *_HEAD, ("ep", "<u8"), ("ctx", "<u8"), ("fi_addr", "<u8"), ("raddr", "<u8"), ("len", "<u4"), ("imm", "<u4"),
+        ("flags", "<u4"), ("eagain", "<u2"), ("depth", "u1"), ("nest", "u1"),
+    ]
+)  # fmt: skip
+CQ = np.dtype([*_HEAD, ("cq", "<u8"), ("empties", "<u4"), ("flags", "<u4")])
+CQE = np.dtype(
+    [("ctx", "<u8"), ("src", "<u8"), ("data", "<u4"), ("flags", "<u4"), ("len", "<u4"), ("kind", "<u2"), ("err", "<i2")]
+)
+CNTR = np.dtype([*_HEAD, ("cntr", "<u8"), ("value", "<u8")])
+TICK = np.dtype([*_HEAD, ("n_cmd", "<u4"), ("n_test", "<u4"), ("n_done", "<u4"), ("backlog", "<u4")])
+MARK = np.dtype([*_HEAD, ("step", "<u4"), ("layer", "<u2"), ("phase", "<u2"), ("ring", "<u2"), ("first_seq", "u1", 6)])
+WAIT = np.dtype(
+    [
+        *_HEAD, ("step", "<u4"), ("layer", "<u2"), ("src", "<u2"), ("channel", "<u2"), ("ring", "<u2"),
+        ("polls", "<u4"), ("seq", "<u8"), ("t_sig", "<u8"), ("reserved", "<u8", 2),
+    ]
+)  # fmt: skip
+RX = np.dtype([*_HEAD, ("src", "<u2"), ("channel", "<u2"), ("seq", "u1", 6), ("reserved", "<u2"), ("imm", "<u4")])
+SPAN = np.dtype([*_HEAD, ("name", "<u8"), ("payload", "<u8")])
+NAME = np.dtype([*_HEAD, ("id", "<u8"), ("reserved", "<u8")])
+THREAD = np.dtype(
+    [*_HEAD, ("pid", "<u4"), ("tid", "<u4"), ("process_start", "<u8"), ("comm", "S16"), ("reserved", "<u8", 2)]
+)
+OBJECT = np.dtype(
+    [
+        *_HEAD, ("fid", "<u8"), ("parent", "<u8"), ("name", "<u8"), ("detail", "<u8"), ("caps", "<u8"),
+        ("mode", "<u8"), ("msg_order", "<u8"), ("ep_type", "<u4"), ("inject", "<u4"), ("max_msg", "<u8"),
+        ("extra", "<u8"),
+    ]
+)  # fmt: skip
+BIND = np.dtype([*_HEAD, ("fid", "<u8"), ("bound", "<u8"), ("flags", "<u8"), ("reserved", "<u8", 3)])
+AV = np.dtype([*_HEAD, ("av", "<u8"), ("fi_addr", "<u8"), ("addr", "u1", 32)])
+COUNTER = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<i8")])
+CLOCK = np.dtype([*_HEAD, ("monotonic_ns", "<i8"), ("realtime_ns", "<i8")])
+NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
+
+# The record of each shape that is read; entries of a CQ record and the text of a NAME record follow it.
+RECORDS: dict[Shape, np.dtype[np.void]] = {
+    Shape.STAGE: STAGE, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK, Shape.WAIT: WAIT,
+    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.NAME: NAME, Shape.THREAD: THREAD, Shape.OBJECT: OBJECT,
+    Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER, Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
+}  # fmt: skip
+
+
+def name_id(text: bytes) -> int:
+    """FNV-1a 64-bit hash of the first NAME_MAX bytes: the same id in every process and in native code."""
+    value = 0xCBF29CE484222325
+    for byte in text[:NAME_MAX]:
+        value = ((value ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+    return value

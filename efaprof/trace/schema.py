@@ -1,0 +1,125 @@
+"""Columns and types of the tables that are made from raw records. Times are int64 nanoseconds of CLOCK_MONOTONIC."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from efaprof.trace.layers import Match
+from efaprof.trace.layout import OP_FUNCTIONS, OpClass
+
+# "rma.write", "msg.send", "tagged.recv", "atomic.write", …
+OP_KINDS: tuple[str, ...] = tuple(f"{cls.name.lower()}.{function}" for cls in OpClass for function in OP_FUNCTIONS[cls])
+OpKind = pl.Enum(OP_KINDS)
+MatchKind = pl.Enum([match.value for match in Match])
+Direction = pl.Enum(["tx", "rx"])
+
+# One row per libfabric operation (posted or attempted), in order of post_ns.
+OPS: dict[str, pl.DataType] = {
+    "op": pl.UInt64(),  # row number in the run, unique
+    "process": pl.UInt32(),  # index into the processes table
+    "thread": pl.UInt32(),  # index into the threads table
+    "kind": OpKind,
+    "direction": Direction,
+    "provider": pl.Categorical(),  # real name, e.g. "tcp;ofi_rxm"
+    "nest": pl.UInt8(),  # 0: called by the program; 1…: called by a provider on a lower one
+    "endpoint": pl.UInt32(),  # index into the objects table
+    "cq": pl.UInt32(),  # index into the objects table; null when none is bound for this direction
+    "peer": pl.UInt64(),  # fi_addr; null when the endpoint is connected or the address unspecified
+    "context": pl.UInt64(),
+    "bytes": pl.UInt32(),
+    "remote": pl.UInt64(),  # remote address (rma, atomic) or tag (tagged); null for msg
+    "immediate": pl.UInt32(),  # null when the call carries none
+    "flags": pl.UInt32(),
+    "eagain": pl.UInt16(),  # attempts that returned -FI_EAGAIN before the last one
+    "ret": pl.Int16(),  # 0, or -errno of the call
+    "post_ns": pl.Int64(),  # first attempt entered
+    "return_ns": pl.Int64(),  # the call returned
+    "doorbell_ns": pl.Int64(),  # the return that rang the doorbell: later than return_ns under FI_MORE
+    "done_ns": pl.Int64(),  # the CQ read that held the completion returned; null when none came
+    "match": MatchKind,
+    "error": pl.Int16(),  # errno of an error completion, else 0; null when there was no completion
+}
+
+# One row per completion-queue entry that met no post: arrivals at a target, and what nothing explains.
+ARRIVALS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "thread": pl.UInt32(),
+    "cq": pl.UInt32(),
+    "nest": pl.UInt8(),
+    "time_ns": pl.Int64(),
+    "context": pl.UInt64(),
+    "source": pl.UInt64(),
+    "immediate": pl.UInt32(),
+    "flags": pl.UInt32(),
+    "bytes": pl.UInt32(),
+    "error": pl.Int16(),
+    "is_explained": pl.Boolean(),  # a remote write with data, or an atomic or read served for a peer
+}
+
+# One row per completion-queue read that returned something (or per closing count of empty polls).
+READS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "thread": pl.UInt32(),
+    "cq": pl.UInt32(),
+    "nest": pl.UInt8(),
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "entries": pl.UInt16(),
+    "empties": pl.UInt32(),  # empty reads before this one
+}
+
+# One row per sampled counter value.
+COUNTERS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "name": pl.Categorical(),
+    "time_ns": pl.Int64(),
+    "value": pl.Int64(),
+    "is_monotone": pl.Boolean(),
+}
+
+# One row per named stretch of host time.
+SPANS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "thread": pl.UInt32(),
+    "name": pl.Categorical(),
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "depth": pl.UInt16(),
+    "is_step": pl.Boolean(),
+    "payload": pl.UInt64(),
+}
+
+# One row per process, thread and libfabric object of the run.
+PROCESSES: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "host": pl.String(),
+    "pid": pl.UInt32(),
+    "rank": pl.Int32(),  # null when unknown
+    "comm": pl.String(),
+    "producer": pl.String(),
+}
+THREADS: dict[str, pl.DataType] = {
+    "thread": pl.UInt32(),
+    "process": pl.UInt32(),
+    "tid": pl.UInt32(),
+    "comm": pl.String(),
+}
+OBJECTS: dict[str, pl.DataType] = {
+    "object": pl.UInt32(),
+    "process": pl.UInt32(),
+    "kind": pl.String(),
+    "fid": pl.UInt64(),
+    "provider": pl.String(),
+    "detail": pl.String(),  # fabric or domain name
+    "parent": pl.UInt32(),
+    "opened_ns": pl.Int64(),
+    "closed_ns": pl.Int64(),
+    "caps": pl.UInt64(),
+    "mode": pl.UInt64(),
+    "msg_order": pl.UInt64(),
+    "ep_type": pl.UInt32(),
+    "inject": pl.UInt32(),
+    "max_msg": pl.UInt64(),
+    "extra": pl.UInt64(),
+    "nest": pl.UInt16(),
+}

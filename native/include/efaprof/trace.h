@@ -1,0 +1,39 @@
+// Writing records. One ring per thread, made at the thread's first record; nothing here blocks, and no
+// call fails: what cannot be recorded is counted in the ring's header (or nowhere, when there is no ring).
+#pragma once
+
+#include <efaprof/format.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EFAPROF_API __attribute__((visibility("default")))
+
+// Clock in ticks: raw TSC where the kernel's clocksource is tsc, else CLOCK_MONOTONIC ns.
+EFAPROF_API uint64_t efaprof_now(void);
+EFAPROF_API uint32_t efaprof_clock_id(void);
+
+// Says which library writes ("fi", "parent", "workload"): at most 15 bytes, before the first record.
+EFAPROF_API void efaprof_set_producer(const char *producer);
+
+// Room for one record of `slots` slots in this thread's ring, or NULL when it will not be recorded. Every
+// non-NULL result must be given to efaprof_publish with the same count, on the same thread.
+EFAPROF_API void *efaprof_reserve(uint32_t slots);
+EFAPROF_API void efaprof_publish(void *record, uint32_t slots);
+
+// Id of a name (FNV-1a 64 of at most EFAPROF_NAME_MAX bytes); writes a NAME record when this thread has not
+// written it lately. Not between reserve and publish.
+EFAPROF_API uint64_t efaprof_name(const char *text, uint64_t bytes);
+
+// 1 while records are wanted (EFAPROF_RING_DIR is set and recording is not paused).
+EFAPROF_API int efaprof_recording(void);
+
+// Writes one CLOCK record: (ticks, MONOTONIC, REALTIME) read as close together as possible.
+EFAPROF_API void efaprof_sample_clock(void);
+// Writes one COUNTER record. what: 1 monotone count, 2 gauge.
+EFAPROF_API void efaprof_counter(const char *name, uint64_t bytes, int64_t value, uint32_t what);
+
+#ifdef __cplusplus
+}
+#endif
