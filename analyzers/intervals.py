@@ -1,0 +1,73 @@
+"""Algebra on sets of time intervals: int64 nanoseconds, half-open [begin, end), numpy, no Python loop per interval."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalSet:
+    """Disjoint intervals in ascending order, with the covered length before each one."""
+
+    begin: Times
+    end: Times
+    covered_before: Times
+
+    @property
+    def covered_ns(self) -> int:
+        """Length of the whole set."""
+        return int(self.covered_before[-1] + self.end[-1] - self.begin[-1]) if len(self.begin) else 0
+
+    def covered_until(self, time: Times) -> Times:
+        """Covered length before each time: a step function that grows only inside the set."""
+        if not len(self.begin):
+            return np.zeros(len(time), np.int64)
+        index = np.searchsorted(self.begin, time, side="right") - 1
+        inside = np.maximum(index, 0)
+        partial = np.minimum(time, self.end[inside]) - self.begin[inside]
+        return np.where(index >= 0, self.covered_before[inside] + partial, 0)
+
+    def covered_within(self, begin: Times, end: Times) -> Times:
+        """Covered length inside each window [begin, end)."""
+        return self.covered_until(end) - self.covered_until(begin)
+
+
+EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def union(begin: Times, end: Times) -> IntervalSet:
+    """Union of intervals in any order; empty and inverted ones add nothing."""
+    keep = end > begin
+    begin, end = begin[keep], end[keep]
+    if not len(begin):
+        return EMPTY
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], np.maximum.accumulate(end[order])
+    first = np.empty(len(begin), np.bool_)
+    first[0] = True
+    first[1:] = begin[1:] > end[:-1]
+    starts = np.flatnonzero(first)
+    lasts = np.append(starts[1:], len(begin)) - 1
+    return _with_lengths(begin[starts], end[lasts])
+
+
+def merge(one: IntervalSet, other: IntervalSet) -> IntervalSet:
+    """Union of two sets."""
+    if not len(one.begin):
+        return other
+    if not len(other.begin):
+        return one
+    return union(np.concatenate([one.begin, other.begin]), np.concatenate([one.end, other.end]))
+
+
+def _with_lengths(begin: Times, end: Times) -> IntervalSet:
+    total = np.cumsum(end - begin)
+    return IntervalSet(begin, end, np.concatenate([np.zeros(1, np.int64), total[:-1]]))

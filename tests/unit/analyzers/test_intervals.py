@@ -1,0 +1,46 @@
+"""Interval algebra against a set of integers, which cannot be wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efaprof.analyzers.intervals import EMPTY, merge, union
+
+PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
+
+
+def as_set(pairs):
+    return {instant for begin, end in pairs for instant in range(begin, end)}
+
+
+def as_union(pairs):
+    array = np.array(pairs, np.int64).reshape(-1, 2)
+    return union(array[:, 0], array[:, 1])
+
+
+@given(PAIRS)
+def test_union_covers_the_same_instants_as_its_intervals(pairs):
+    found = as_union(pairs)
+    assert found.covered_ns == len(as_set(pairs))
+    assert np.all(found.begin[1:] > found.end[:-1])
+    assert as_set(zip(found.begin, found.end, strict=True)) == as_set(pairs)
+
+
+@given(PAIRS, st.tuples(st.integers(-5, 70), st.integers(0, 40)))
+def test_window_holds_what_lies_inside_it(pairs, window):
+    begin, length = window
+    inside = as_set(pairs) & set(range(begin, begin + length))
+    found = as_union(pairs).covered_within(np.array([begin], np.int64), np.array([begin + length], np.int64))
+    assert found[0] == len(inside)
+
+
+@given(PAIRS, PAIRS)
+def test_merge_is_the_union_of_both(one, other):
+    assert merge(as_union(one), as_union(other)).covered_ns == len(as_set(one) | as_set(other))
+
+
+def test_empty_set_covers_nothing():
+    assert EMPTY.covered_ns == 0
+    assert EMPTY.covered_within(np.array([0]), np.array([9])).tolist() == [0]
