@@ -121,7 +121,8 @@ def _runner_up(features: Mapping[str, Feature], holding: list[str]) -> str | Non
         parts = rule.condition.tests
         outcomes = [part.outcome(features) for part in parts]
         score = sum(outcome is True for outcome in outcomes) / len(parts) - 0.01 * sum(o is None for o in outcomes)
-        failed = next(part for part, outcome in zip(parts, outcomes, strict=True) if outcome is not True)
+        failed = next((part for part, outcome in zip(parts, outcomes, strict=True) if outcome is not True), None)
+        reason = describe(failed, features) if failed else "another rule is unknown and might hold"
         if best is None or score > best[0]:
-            best = (score, f"{rule.label}: {describe(failed, features)}")
+            best = (score, f"{rule.label}: {reason}")
     return best[1] if best else None
