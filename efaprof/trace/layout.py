@@ -84,6 +84,72 @@ class ObjectKind(IntEnum):
     EQ = 11
 
 
+class Stage(IntEnum):
+    """`what` of a STAGE record."""
+
+    KERNEL = 1
+    RING = 2
+    PROXY = 3
+    LIBFABRIC = 4
+    NIC = 5
+    TOLD = 6
+    COMPUTE = 7
+    FENCE = 8
+
+
+class StageOp(IntEnum):
+    """Bits 12..15 of a STAGE record's x: what the operation is for."""
+
+    PUT = 1
+    NOTIFY = 2
+    SIGNAL = 3
+    BARRIER = 4
+
+
+X_IMM = 0x0100  # STAGE x: carries an immediate
+X_FENCE = 0x0200  # STAGE x: issued only after every earlier operation to that peer has completed
+
+
+class Compute(IntEnum):
+    """x of a COMPUTE stage."""
+
+    STANDIN = 1
+    COPY = 2
+    EXPERT = 3
+    REDUCE = 4
+    VERIFY = 5
+
+
+class Phase(IntEnum):
+    """`phase` of MARK and WAIT records."""
+
+    NONE = 0
+    DISPATCH = 1
+    COMBINE = 2
+    COMPUTE = 3
+    STEP = 4
+
+
+class StepKind(IntEnum):
+    """x of a MARK record."""
+
+    DECODE = 0
+    PREFILL = 1
+    MIXED = 2
+    WARM_UP = 3
+
+
+class WaitKind(IntEnum):
+    """`what` of a WAIT record."""
+
+    POLL = 1
+    FLUSH = 2
+    BARRIER = 3
+
+
+RX_HELD = 0x1  # RX x: held back for order
+RX_SIGNAL = 0x2  # RX x: a signal, whose consumer was told
+
 CLOSED = 0x80
 CQ_IDLE = 6  # `what` of a CQ record that only reports empty polls
 

@@ -128,23 +128,58 @@ EFAPROF_ASSERT_SIZE(struct efaprof_head, 16);
 // PAD: x = slots that it fills (1..n), no body. kind 0x0001, so that an all-zero slot is no record.
 #define EFAPROF_PAD EFAPROF_KIND(EFAPROF_SHAPE_PAD, 1)
 
-// STAGE, 1 slot: one stage of one operation of our own dispatch paths.
+// STAGE, 1 slot: one stage of one operation of our own dispatch paths. The stages of an operation abut: each
+// begins (t_end − dur) where the one before it ended.
+//
+//   enter ──KERNEL── published ──RING── seen [──FENCE── fence passed] ──PROXY── call entered ──LIBFABRIC── returned
+//   returned ──NIC── completion seen ──TOLD── consumer told
+//
+// FENCE stands only in operations that carry EFAPROF_X_FENCE (dur 0 when nothing had to complete first); PROXY
+// then begins where FENCE ended, so the two never overlap. A completion can be seen before the call that posted
+// it has returned (another thread polls, or the provider delivers inside the call): NIC then has dur 0 and its
+// t_end lies before LIBFABRIC's.
 enum efaprof_stage_what {
-    EFAPROF_STAGE_KERNEL = 1,    // enter → command published
-    EFAPROF_STAGE_RING = 2,      // published → seen by the proxy
-    EFAPROF_STAGE_PROXY = 3,     // seen → library call entered
-    EFAPROF_STAGE_LIBFABRIC = 4, // first attempt → return that rang the doorbell
-    EFAPROF_STAGE_NIC = 5,       // doorbell → completion seen by the poster
-    EFAPROF_STAGE_TOLD = 6,      // completion seen → consumer told
-    EFAPROF_STAGE_COMPUTE = 7,
+    EFAPROF_STAGE_KERNEL = 1, // enter → command published
+    EFAPROF_STAGE_RING = 2,   // published → seen by the proxy; depth: commands waiting behind it
+    EFAPROF_STAGE_PROXY = 3,  // seen, or fence passed → library call entered
+    EFAPROF_STAGE_LIBFABRIC =
+        4,                  // first attempt → return that rang the doorbell; status: -FI_EAGAIN attempts, saturating
+    EFAPROF_STAGE_NIC = 5,  // doorbell → completion seen by the poster; depth: operations in flight before it
+    EFAPROF_STAGE_TOLD = 6, // completion seen → consumer told
+    EFAPROF_STAGE_COMPUTE = 7, // own arithmetic and copies; x: enum efaprof_compute, op: the lane's next command
+    EFAPROF_STAGE_FENCE = 8,   // seen → every earlier operation to that peer has completed
+};
+// x of every stage but COMPUTE:   15 ─ kind ─ 12 │ 11 ─ flags ─ 8 │ 7 ─ channel ─ 0
+enum efaprof_op_kind {
+    EFAPROF_OP_PUT = 1,     // a token, or a partial sum
+    EFAPROF_OP_NOTIFY = 2,  // counts that say what will arrive
+    EFAPROF_OP_SIGNAL = 3,  // the tail of a channel
+    EFAPROF_OP_BARRIER = 4, // its channel is one past the last data channel
+};
+#define EFAPROF_X_IMM 0x0100u   /* carries an immediate */
+#define EFAPROF_X_FENCE 0x0200u /* issued only after every earlier operation to that peer has completed */
+#define EFAPROF_X(kind, flags, channel) ((uint16_t)(((kind) << 12) | (flags) | (channel)))
+#define EFAPROF_X_KIND(x) ((uint8_t)((x) >> 12))
+#define EFAPROF_X_CHANNEL(x) ((uint8_t)((x)&0xffu))
+// Wire sequence of an operation: its rank (from 0) among the sequenced operations of the same (ring, peer,
+// channel), in order of seq. Sequenced are those with EFAPROF_X_IMM, and signals and barriers always. The
+// receiver's RX and WAIT records carry the same number beside (src, channel), so (src, dst, channel, wire
+// sequence) joins the two ends. An immediate is src:8 (high) | channel:8 | low 16 bits of the wire sequence.
+enum efaprof_compute {
+    EFAPROF_COMPUTE_STANDIN =
+        1, // fills this layer's tokens, then waits for the asked time: stands for attention and the rest
+    EFAPROF_COMPUTE_COPY = 2,   // own rank's tokens copied, not sent
+    EFAPROF_COMPUTE_EXPERT = 3, // experts' arithmetic over the tokens that arrived
+    EFAPROF_COMPUTE_REDUCE = 4, // weighted sum of the partial sums that came back
+    EFAPROF_COMPUTE_VERIFY = 5, // comparison with the reference: the workload's own, no model does it
 };
 struct efaprof_stage {
-    struct efaprof_head h; // x: sub-kind of the operation (put, signal, notify, barrier, flush)
-    uint64_t op;           // ring:16 (high) | seq:48
+    struct efaprof_head h;
+    uint64_t op; // ring:16 (high) | seq:48; the ring is unique in a job
     uint32_t bytes;
     uint16_t peer;
-    uint8_t status;
-    uint8_t depth; // 0 = queue empty, else 1 + floor(log2(depth))
+    uint8_t status; // 0, or what the stage says above; NIC: errno of an error completion
+    uint8_t depth;  // 0 = queue empty, else 1 + floor(log2(depth))
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_stage, 32);
 
@@ -255,9 +290,10 @@ struct efaprof_tick {
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_tick, 32);
 
-// MARK, 1 slot: from first_seq on, commands of this ring belong to (step, layer, phase).
+// MARK, 1 slot: from first_seq on, commands of this ring belong to (step, layer, phase). A phase ends at the
+// next mark of its ring, a step at the next STEP mark; one STEP mark stands after the last step.
 struct efaprof_mark {
-    struct efaprof_head h; // x: kind of step (0 decode, 1 prefill, 2 mixed)
+    struct efaprof_head h; // x: kind of step (0 decode, 1 prefill, 2 mixed, 3 warm-up: not to be counted)
     uint32_t step;
     uint16_t layer;
     uint16_t phase; // enum efaprof_phase
@@ -273,7 +309,9 @@ enum efaprof_phase {
     EFAPROF_PHASE_STEP = 4
 };
 
-// WAIT, 2 slots: a poll or flush that ended (t_end); dur reaches back to when polling began.
+// WAIT, 2 slots: a poll or flush that ended (t_end); dur reaches back to when polling began. What released it is
+// the operation that was ready last: for a poll or barrier (src, channel, wire sequence), for a flush the
+// command (own rank, its channel, its seq in this ring) whose completion was told last.
 struct efaprof_wait {
     struct efaprof_head h; // `what`: 1 poll, 2 flush, 3 barrier; x: phase
     uint32_t step;
@@ -288,9 +326,10 @@ struct efaprof_wait {
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_wait, 64);
 
-// RX, 1 slot: an arrival handed to its consumer. t_end = signal written, t_end − dur = seen on the receive CQ.
+// RX, 1 slot: an arrival whose turn came: all earlier wire sequences of its (src, channel) are here too.
+// t_end = handed over (a signal: written to the consumer), t_end − dur = seen on the receive CQ.
 struct efaprof_rx {
-    struct efaprof_head h; // x: held back for order (0/1)
+    struct efaprof_head h; // x: bit 0 held back for order, bit 1 a signal: its consumer was told
     uint16_t src;
     uint16_t channel;
     uint8_t seq[6];
