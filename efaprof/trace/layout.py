@@ -97,7 +97,7 @@ class Stage(IntEnum):
     FENCE = 8
 
 
-class StageOp(IntEnum):
+class Command(IntEnum):
     """Bits 12..15 of a STAGE record's x: what the operation is for."""
 
     PUT = 1

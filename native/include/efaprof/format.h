@@ -139,22 +139,21 @@ EFAPROF_ASSERT_SIZE(struct efaprof_head, 16);
 // it has returned (another thread polls, or the provider delivers inside the call): NIC then has dur 0 and its
 // t_end lies before LIBFABRIC's.
 enum efaprof_stage_what {
-    EFAPROF_STAGE_KERNEL = 1, // enter → command published
-    EFAPROF_STAGE_RING = 2,   // published → seen by the proxy; depth: commands waiting behind it
-    EFAPROF_STAGE_PROXY = 3,  // seen, or fence passed → library call entered
-    EFAPROF_STAGE_LIBFABRIC =
-        4,                  // first attempt → return that rang the doorbell; status: -FI_EAGAIN attempts, saturating
-    EFAPROF_STAGE_NIC = 5,  // doorbell → completion seen by the poster; depth: operations in flight before it
-    EFAPROF_STAGE_TOLD = 6, // completion seen → consumer told
-    EFAPROF_STAGE_COMPUTE = 7, // own arithmetic and copies; x: enum efaprof_compute, op: the lane's next command
-    EFAPROF_STAGE_FENCE = 8,   // seen → every earlier operation to that peer has completed
+    EFAPROF_STAGE_KERNEL = 1,    // enter → command published
+    EFAPROF_STAGE_RING = 2,      // published → seen by the proxy; depth: commands waiting behind it
+    EFAPROF_STAGE_PROXY = 3,     // seen, or fence passed → library call entered
+    EFAPROF_STAGE_LIBFABRIC = 4, // first attempt → return that rang the doorbell; status: -FI_EAGAIN attempts
+    EFAPROF_STAGE_NIC = 5,       // doorbell → completion seen by the poster; depth: operations in flight before it
+    EFAPROF_STAGE_TOLD = 6,      // completion seen → consumer told
+    EFAPROF_STAGE_COMPUTE = 7,   // own arithmetic and copies; x: enum efaprof_compute, op: the lane's next command
+    EFAPROF_STAGE_FENCE = 8,     // seen → every earlier operation to that peer has completed
 };
 // x of every stage but COMPUTE:   15 ─ kind ─ 12 │ 11 ─ flags ─ 8 │ 7 ─ channel ─ 0
-enum efaprof_op_kind {
-    EFAPROF_OP_PUT = 1,     // a token, or a partial sum
-    EFAPROF_OP_NOTIFY = 2,  // counts that say what will arrive
-    EFAPROF_OP_SIGNAL = 3,  // the tail of a channel
-    EFAPROF_OP_BARRIER = 4, // its channel is one past the last data channel
+enum efaprof_cmd_kind {
+    EFAPROF_CMD_PUT = 1,     // a token, or a partial sum
+    EFAPROF_CMD_NOTIFY = 2,  // counts that say what will arrive
+    EFAPROF_CMD_SIGNAL = 3,  // the tail of a channel
+    EFAPROF_CMD_BARRIER = 4, // its channel is one past the last data channel
 };
 #define EFAPROF_X_IMM 0x0100u   /* carries an immediate */
 #define EFAPROF_X_FENCE 0x0200u /* issued only after every earlier operation to that peer has completed */
@@ -166,12 +165,11 @@ enum efaprof_op_kind {
 // receiver's RX and WAIT records carry the same number beside (src, channel), so (src, dst, channel, wire
 // sequence) joins the two ends. An immediate is src:8 (high) | channel:8 | low 16 bits of the wire sequence.
 enum efaprof_compute {
-    EFAPROF_COMPUTE_STANDIN =
-        1, // fills this layer's tokens, then waits for the asked time: stands for attention and the rest
-    EFAPROF_COMPUTE_COPY = 2,   // own rank's tokens copied, not sent
-    EFAPROF_COMPUTE_EXPERT = 3, // experts' arithmetic over the tokens that arrived
-    EFAPROF_COMPUTE_REDUCE = 4, // weighted sum of the partial sums that came back
-    EFAPROF_COMPUTE_VERIFY = 5, // comparison with the reference: the workload's own, no model does it
+    EFAPROF_COMPUTE_STANDIN = 1, // fills the layer's tokens, waits for the asked time: attention and the rest
+    EFAPROF_COMPUTE_COPY = 2,    // own rank's tokens copied, not sent
+    EFAPROF_COMPUTE_EXPERT = 3,  // experts' arithmetic over the tokens that arrived
+    EFAPROF_COMPUTE_REDUCE = 4,  // weighted sum of the partial sums that came back
+    EFAPROF_COMPUTE_VERIFY = 5,  // comparison with the reference: the workload's own, no model does it
 };
 struct efaprof_stage {
     struct efaprof_head h;
