@@ -1,0 +1,1 @@
+"""Perfetto trace files, written from numpy columns without protobuf."""

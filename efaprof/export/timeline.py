@@ -1,0 +1,102 @@
+"""What a timeline is made of, whatever file it goes to: tracks, slices on them, counter points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+UNFINISHED = -1  # duration of a slice that has not ended
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """A process as a timeline knows it. `pid` is unique in the file; the real one stands in the track's name."""
+
+    pid: int
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadFacts:
+    """A thread as a timeline knows it; both numbers are unique in the file."""
+
+    pid: int
+    tid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A line of the timeline. Tracks of one name under one parent are drawn as one, lane under lane."""
+
+    uuid: int  # unique in the file, from 1
+    name: str
+    parent: int = 0  # uuid of the track above, 0 for none
+    order: int | None = None  # place among its siblings where the parent orders them
+    orders_children: bool = False
+    description: str = ""
+    process: ProcessFacts | None = None
+    thread: ThreadFacts | None = None
+    unit: str | None = None  # of a counter; None for a track of slices
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A named integer per slice, in [-2**63, 2**64); rows of `absent` have none."""
+
+    name: str
+    values: NDArray[np.int64] | NDArray[np.uint64]
+    absent: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A chunk of slices. Those of one track are in the order (start, longest first) and nest or follow each other,
+    within the chunk and from chunk to chunk; `lanes.py` makes them so."""
+
+    track: NDArray[np.uint64]
+    start_ns: NDArray[np.int64]
+    dur_ns: NDArray[np.int64]  # UNFINISHED where there is no end
+    name: NDArray[np.uint32]  # index into `names`
+    names: tuple[str, ...]
+    arguments: tuple[Argument, ...] = ()
+    flow: NDArray[np.uint64] | None = None  # slices of one flow are joined by arrows; 0 = none
+    ends_flow: bool = False  # these are the last slices of their flows
+
+    def __len__(self) -> int:
+        return int(self.start_ns.size)
+
+
+@dataclass(slots=True)
+class Written:
+    """What went into a file so far."""
+
+    slices: int = 0
+    unfinished: int = 0
+    counter_points: int = 0
+    tracks: int = 0
+    not_drawn: dict[str, int] = field(default_factory=dict)  # slices that found no free lane, by track
+
+
+class Sink(Protocol):
+    """A timeline file that is being written."""
+
+    written: Written
+
+    def track(self, track: Track) -> None:
+        """Declare a track, before anything on it."""
+
+    def slices(self, chunk: Slices) -> None:
+        """Add slices."""
+
+    def counter(self, track: int, time_ns: NDArray[np.int64], values: NDArray[np.int64] | NDArray[np.float64]) -> None:
+        """Add points of a counter; each holds until the next."""
+
+    def facts(self, track: int, time_ns: int, name: str, facts: Mapping[str, str | int | float | bool]) -> None:
+        """Put one mark with named facts of any kind on a track."""
