@@ -36,10 +36,11 @@ extern "C" {
 
 enum efaprof_clock { EFAPROF_CLOCK_TSC = 1, EFAPROF_CLOCK_MONOTONIC = 2 };
 
-// Life of a ring. Only its producer stores OPEN and FREE; only the drain stores nothing here at all.
+// Life of a ring. Only its producer stores here; the drain only reads.
 enum efaprof_ring_state {
     EFAPROF_RING_OPEN = 1, // a thread writes it
     EFAPROF_RING_FREE = 2, // its thread ended; another thread of the process may claim it
+    EFAPROF_RING_CLOSED = 3, // its process lives on but never writes it again (efaprof_restart)
 };
 
 // ---- header page ------------------------------------------------------------------------------
@@ -48,7 +49,7 @@ struct efaprof_header {
     uint32_t version;
     uint32_t slot_bytes;
     uint32_t clock;         // enum efaprof_clock
-    uint64_t capacity;      // slots in the ring, a power of two
+    uint64_t capacity;      // slots in the ring, a power of two; 0 = no slots, the file only counts what was lost
     uint64_t boot_id[2];    // same value on the same boot of the same host
     uint64_t pid_ns;        // inode of the pid namespace
     uint32_t pid;           // as seen inside that namespace

@@ -8,7 +8,20 @@
 extern "C" {
 #endif
 
+// A function and a struct may share a name (efaprof_name, efaprof_counter): C++ says so, and that is all.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
+
+// Libraries that compile the core in (efaprof_core sets EFAPROF_STATIC) keep these names to themselves.
+#ifdef EFAPROF_STATIC
+#define EFAPROF_API __attribute__((visibility("hidden")))
+#else
 #define EFAPROF_API __attribute__((visibility("default")))
+#endif
+
+// High 16 bits: version of this interface; low 16 bits: EFAPROF_FORMAT_VERSION.
+#define EFAPROF_ABI_VERSION 1u
+EFAPROF_API uint32_t efaprof_abi(void);
 
 // Clock in ticks: raw TSC where the kernel's clocksource is tsc, else CLOCK_MONOTONIC ns.
 EFAPROF_API uint64_t efaprof_now(void);
@@ -29,10 +42,21 @@ EFAPROF_API uint64_t efaprof_name(const char *text, uint64_t bytes);
 // 1 while records are wanted (EFAPROF_RING_DIR is set and recording is not paused).
 EFAPROF_API int efaprof_recording(void);
 
+// Stops and resumes in every process of the run (efaprof_recording turns 0 and 1), without counting what is not
+// recorded meanwhile. Object, name and other control records should be written all the same.
+EFAPROF_API void efaprof_pause(int paused);
+
+// Reads the environment again at the next record and makes new rings; the process's rings so far are never
+// written again. For a process that records more than once, or stops (unset EFAPROF_RING_DIR first). Not while
+// another thread is writing its first record.
+EFAPROF_API void efaprof_restart(void);
+
 // Writes one CLOCK record: (ticks, MONOTONIC, REALTIME) read as close together as possible.
 EFAPROF_API void efaprof_sample_clock(void);
 // Writes one COUNTER record. what: 1 monotone count, 2 gauge.
 EFAPROF_API void efaprof_counter(const char *name, uint64_t bytes, int64_t value, uint32_t what);
+
+#pragma GCC diagnostic pop
 
 #ifdef __cplusplus
 }

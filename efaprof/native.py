@@ -1,0 +1,240 @@
+"""The native trace core as typed Python: writing a few records, draining rings, indexing raw slots.
+
+Every call releases the GIL while it runs in native code.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from cffi import FFI
+
+from efaprof import env
+from efaprof.errors import EfaprofError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import numpy as np
+    import numpy.typing as npt
+
+ABI_VERSION = 1
+FORMAT_VERSION = 0
+_SLOT_BYTES = 32
+_LIBRARY = "libefaprof.so"
+
+_CDEF = """
+uint32_t efaprof_abi(void);
+uint64_t efaprof_now(void);
+uint32_t efaprof_clock_id(void);
+void efaprof_set_producer(const char *producer);
+uint64_t efaprof_name(const char *text, uint64_t bytes);
+int efaprof_recording(void);
+void efaprof_pause(int paused);
+void efaprof_restart(void);
+void efaprof_sample_clock(void);
+void efaprof_counter(const char *name, uint64_t bytes, int64_t value, uint32_t what);
+struct efaprof_drain_stats {
+    uint64_t rings, live_rings, slots, dropped, discarded, write_errors, bad_rings, fullest;
+    int32_t last_errno, reserved;
+};
+struct efaprof_drain *efaprof_drain_open(const char *ring_dir, const char *spill_dir, const char *raw_dir,
+                                         uint64_t max_bytes);
+int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct efaprof_drain_stats *stats);
+int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
+struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
+void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainStats:
+    """What a drain has done so far; every field but `fullest`, `live_rings` and `bad_rings` only grows."""
+
+    rings: int  # rings ever seen
+    live_rings: int  # rings whose process still runs
+    slots: int  # 32-byte slots written to raw files
+    dropped: int  # records that producers could not write: full ring, nested, failed
+    discarded: int  # slots given up to stay under max_bytes, oldest first
+    write_errors: int  # failed writes; their slots stay in the ring and are tried again
+    bad_rings: int  # files in the ring directories that cannot be trusted
+    fullest: int  # per mille: fill of the fullest ring at the last poll, before copying
+    last_errno: int  # of the last write error, 0 = none
+
+
+@dataclass(frozen=True, slots=True)
+class IndexResult:
+    """Where the records of a stretch of slots start."""
+
+    starts: npt.NDArray[np.uint32]  # slot index of each record, pads left out
+    next: int  # slot where to go on: the first that belongs to no whole record
+    bad_slots: int  # 0, or the slots from the first one that starts no record to the end
+    pads: int  # slots in PAD records
+
+
+def lib_path(name: str = _LIBRARY) -> Path:
+    """File of one of our native libraries: in EFAPROF_LIB_DIR when that is set, else in the package."""
+    folder = os.environ.get(env.LIB_DIR)
+    if folder:
+        path = Path(folder) / name
+        if path.is_file():
+            return path.resolve()
+        raise EfaprofError(
+            f"{path} does not exist ({env.LIB_DIR} is set)", hint=f"unset {env.LIB_DIR}, or build {name} there"
+        )
+    packaged = resources.files("efaprof") / "_lib" / name
+    with resources.as_file(packaged) as path:
+        if path.is_file():
+            return path
+    raise EfaprofError(
+        f"{name} is not part of this installation of efaprof",
+        hint=f"pip install --force-reinstall efaprof, or build it and set {env.LIB_DIR}",
+    )
+
+
+@cache
+def _ffi() -> FFI:
+    ffi = FFI()
+    ffi.cdef(_CDEF)
+    return ffi
+
+
+def _load(path: Path) -> Any:
+    try:
+        lib = _ffi().dlopen(str(path))
+    except OSError as error:
+        raise EfaprofError(
+            f"{path} cannot be loaded: {error}", hint="build it again on this machine: pip install --force-reinstall ."
+        ) from error
+    try:
+        found = int(lib.efaprof_abi())
+    except AttributeError:
+        found = 0
+    if found != ABI_VERSION << 16 | FORMAT_VERSION:
+        raise EfaprofError(
+            f"{path} has interface {found >> 16} and trace format {found & 0xFFFF};"
+            f" this efaprof needs {ABI_VERSION} and {FORMAT_VERSION}",
+            hint=f"build it again from this version's source, or unset {env.LIB_DIR}",
+        )
+    return lib
+
+
+@cache
+def _lib() -> Any:
+    return _load(lib_path())
+
+
+def now_ticks() -> int:
+    """Now, in ticks of the clock that records carry."""
+    return int(_lib().efaprof_now())
+
+
+def clock_id() -> int:
+    """Which clock the ticks are of: 1 TSC, 2 CLOCK_MONOTONIC nanoseconds (`efaprof.trace.layout.Clock`)."""
+    return int(_lib().efaprof_clock_id())
+
+
+def sample_clock() -> None:
+    """Record one (ticks, MONOTONIC, REALTIME) sample in this thread's ring."""
+    _lib().efaprof_sample_clock()
+
+
+def counter(name: str, value: int, *, monotone: bool = True) -> None:
+    """Record one value of a monotone count (or, `monotone=False`, of a gauge) in this thread's ring."""
+    text = name.encode()
+    _lib().efaprof_counter(text, len(text), value, 1 if monotone else 2)
+
+
+def set_producer(producer: str) -> None:
+    """Name what writes this process's records, at most 15 bytes, before the first of them."""
+    _lib().efaprof_set_producer(producer.encode())
+
+
+def is_recording() -> bool:
+    """Whether this process's records are wanted: EFAPROF_RING_DIR is set and nobody paused the run."""
+    return bool(_lib().efaprof_recording())
+
+
+def pause(*, paused: bool = True) -> None:
+    """Stop (or, `paused=False`, resume) recording in every process of this process's run."""
+    _lib().efaprof_pause(int(paused))
+
+
+def restart() -> None:
+    """Read the environment again at this process's next record; its rings so far are closed for the drain.
+
+    Call it after setting EFAPROF_RING_DIR for another run, or after unsetting it at the end of one.
+    """
+    _lib().efaprof_restart()
+
+
+def index_records(slots: npt.NDArray[Any]) -> IndexResult:
+    """Starts of the records in contiguous raw slots that begin at a record boundary (below 2³² slots at a time)."""
+    import numpy as np
+
+    if not slots.flags.c_contiguous or slots.nbytes % _SLOT_BYTES:
+        raise ValueError(f"{slots.nbytes} bytes are not whole contiguous slots")
+    count = slots.nbytes // _SLOT_BYTES
+    starts = np.empty(count, np.uint32)
+    result = _ffi().new("struct efaprof_index_result *")
+    _lib().efaprof_index(
+        _ffi().cast("void *", slots.ctypes.data), count, _ffi().cast("uint32_t *", starts.ctypes.data), count, result
+    )
+    return IndexResult(starts[: result.records], int(result.next), int(result.bad_slots), int(result.pads))
+
+
+class RingDrain:
+    """Moves the rings of one run to raw files; for one thread of the recording parent."""
+
+    def __init__(self, ring_dir: Path, raw_dir: Path, *, spill_dir: Path | None = None, max_bytes: int = 0) -> None:
+        """Start draining `ring_dir` (and `spill_dir`) into `raw_dir`, `max_bytes` in all (0: no bound)."""
+        self._lib = _lib()
+        self._stats = _ffi().new("struct efaprof_drain_stats *")
+        spill = os.fsencode(spill_dir) if spill_dir else _ffi().NULL
+        self._drain = self._lib.efaprof_drain_open(os.fsencode(ring_dir), spill, os.fsencode(raw_dir), max_bytes)
+        if self._drain == _ffi().NULL:
+            code = _ffi().errno
+            raise EfaprofError(
+                f"cannot drain {ring_dir} into {raw_dir}: {os.strerror(code)}",
+                hint="is the disk full or the directory read-only? give another place: -o RUN"
+                if code in (errno.ENOSPC, errno.EROFS, errno.EACCES)
+                else None,
+            )
+
+    def poll(self, *, everything: bool = False) -> DrainStats:
+        """Copy rings over a quarter full (or `everything`). Write errors are in the result and are tried again."""
+        self._lib.efaprof_drain_poll(self._open_drain(), int(everything), self._stats)
+        return self._result()
+
+    def close(self) -> DrainStats:
+        """Copy everything, remove the rings of ended processes and, when empty, the directories."""
+        drain, self._drain = self._open_drain(), _ffi().NULL
+        self._lib.efaprof_drain_close(drain, self._stats)
+        return self._result()
+
+    def _open_drain(self) -> Any:
+        if self._drain == _ffi().NULL:
+            raise ValueError("the drain is closed")
+        return self._drain
+
+    def _result(self) -> DrainStats:
+        s = self._stats
+        return DrainStats(
+            rings=s.rings, live_rings=s.live_rings, slots=s.slots, dropped=s.dropped, discarded=s.discarded,
+            write_errors=s.write_errors, bad_rings=s.bad_rings, fullest=s.fullest, last_errno=s.last_errno,
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drain != _ffi().NULL:
+            self.close()
