@@ -274,7 +274,11 @@ struct efaprof_cqe {
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_cqe, 32);
 
-// CNTR, 1 slot: a counter read or wait whose value differs from the last one this thread recorded.
+// CNTR, 1 slot: a counter read or wait whose value differs from the last one this thread recorded. `what` says which.
+enum efaprof_cntr_what {
+    EFAPROF_CNTR_READ = 1,
+    EFAPROF_CNTR_WAIT = 2, // value: the threshold that was waited for; the counter may be beyond it
+};
 struct efaprof_cntr {
     struct efaprof_head h; // x: 1 = error value
     uint64_t cntr;

@@ -1,0 +1,267 @@
+#include "thread.h"
+
+#include "record.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace efaprof::ofi {
+
+__thread Thread *this_thread __attribute__((tls_model("initial-exec")));
+
+namespace {
+uint32_t no_fork_word = 1; // where the kernel cannot wipe a page in children
+}
+uint32_t *fork_word = &no_fork_word;
+
+namespace {
+
+constexpr unsigned kProbe = 16; // places where a queue's entry may stand
+
+Thread *threads; // all of them, in use or not
+uint32_t last_fork_generation = 1;
+pthread_key_t exit_key;
+bool exit_key_made;
+
+void flush(Thread &thread) {
+    flush_retries(thread, 0);
+    flush_idle(thread, 0);
+}
+
+void thread_exits(void *value) {
+    auto *thread = static_cast<Thread *>(value);
+    if (thread->fork_generation == *fork_word) flush(*thread);
+    this_thread = nullptr;
+    __atomic_store_n(&thread->in_use, 0, __ATOMIC_RELEASE);
+}
+
+void reset(Thread &thread) {
+    Thread *next = thread.next;
+    memset(static_cast<void *>(&thread), 0, sizeof thread);
+    thread.next = next;
+    thread.in_use = 1;
+    thread.fork_generation = *fork_word;
+}
+
+Thread *claim() {
+    for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
+        uint32_t idle = 0;
+        if (__atomic_compare_exchange_n(&thread->in_use, &idle, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+            return thread;
+    }
+    void *memory = mmap(nullptr, sizeof(Thread), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    auto *thread = static_cast<Thread *>(memory);
+    thread->in_use = 1;
+    thread->next = __atomic_load_n(&threads, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(&threads, &thread->next, thread, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+    return thread;
+}
+
+// In a forked child only this thread exists: the others' entries may be used again, and this one starts afresh, since
+// what it holds back belongs to the parent's record.
+void after_fork() {
+    for (Thread *thread = threads; thread; thread = thread->next)
+        if (thread != this_thread) thread->in_use = 0;
+    *fork_word = ++last_fork_generation;
+}
+
+__attribute__((constructor)) void prepare_threads() {
+    exit_key_made = pthread_key_create(&exit_key, thread_exits) == 0;
+    void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0) return;
+    fork_word = static_cast<uint32_t *>(page);
+    *fork_word = last_fork_generation;
+}
+
+bool same_call(const Op &a, const Op &b) {
+    return a.what == b.what && a.ep == b.ep && a.ctx == b.ctx && a.raddr == b.raddr && a.fi_addr == b.fi_addr &&
+           a.len == b.len;
+}
+
+// Changes to `retry` are bracketed so that flush_at_exit, on another thread, sees whole entries or none.
+class RetryChange {
+public:
+    explicit RetryChange(Thread &thread) : seq_(&thread.retry_seq) { step(); }
+    ~RetryChange() { step(); }
+    RetryChange(const RetryChange &) = delete;
+    RetryChange &operator=(const RetryChange &) = delete;
+
+private:
+    void step() {
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        __atomic_store_n(seq_, *seq_ + 1, __ATOMIC_SEQ_CST);
+    }
+    uint32_t *seq_;
+};
+
+void drop_retry(Thread &thread, unsigned i) {
+    const RetryChange change(thread);
+    thread.retry[i] = thread.retry[--thread.retries];
+}
+
+void write_retry(Thread &thread, const Retry &retry) {
+    write_op(thread, retry.op, retry.t_first, retry.t_last, -FI_EAGAIN, retry.attempts, retry.nest);
+}
+
+int find_retry(Thread &thread, const Op &op) {
+    for (unsigned i = 0; i < thread.retries; ++i) {
+        if (!same_call(thread.retry[i].op, op)) continue;
+        if (thread.retry[i].endpoints_closed == current_endpoints_closed()) return static_cast<int>(i);
+        const Retry old = thread.retry[i]; // perhaps of another endpoint that stood here
+        drop_retry(thread, i);
+        write_retry(thread, old);
+        return -1;
+    }
+    return -1;
+}
+
+void learn_cq(CqSeen &seen, uint64_t cq) {
+    const RegistryLock lock;
+    seen.generation = current_generation();
+    const Object *object = registry_find(cq);
+    const uint64_t id = object ? object->id : 0;
+    const Object *domain = object ? registry_find(object->parent) : nullptr;
+    if (seen.cq != cq || seen.id != id) seen.empties = 0;
+    seen.cq = cq;
+    seen.id = id;
+    seen.format = object ? static_cast<uint8_t>(object->format) : 0;
+    seen.has_source = domain && domain->has_source;
+}
+
+} // namespace
+
+Thread *thread_slow() {
+    const int saved = errno;
+    if (*fork_word == 0) after_fork();
+    Thread *thread = this_thread ? this_thread : claim();
+    if (thread) {
+        reset(*thread);
+        this_thread = thread;
+        if (exit_key_made) pthread_setspecific(exit_key, thread);
+    }
+    errno = saved;
+    return thread;
+}
+
+void retry_later(Thread &thread, const Op &op, uint64_t t_first, uint64_t t_last, uint8_t nest) {
+    const int found = find_retry(thread, op);
+    if (found >= 0) {
+        const RetryChange change(thread);
+        thread.retry[found].t_last = t_last;
+        ++thread.retry[found].attempts;
+        return;
+    }
+    if (thread.retries == kRetries) {
+        unsigned oldest = 0;
+        for (unsigned i = 1; i < kRetries; ++i)
+            if (thread.retry[i].t_last < thread.retry[oldest].t_last) oldest = i;
+        const Retry old = thread.retry[oldest];
+        drop_retry(thread, oldest);
+        write_retry(thread, old);
+    }
+    const RetryChange change(thread);
+    thread.retry[thread.retries++] = {op, t_first, t_last, 1, current_endpoints_closed(), nest};
+}
+
+bool retry_ended(Thread &thread, const Op &op, Retry *ended) {
+    const int found = find_retry(thread, op);
+    if (found < 0) return false;
+    *ended = thread.retry[found];
+    drop_retry(thread, static_cast<unsigned>(found));
+    return true;
+}
+
+void flush_retries(Thread &thread, uint64_t ep) {
+    for (unsigned i = thread.retries; i-- > 0;) {
+        if (ep && thread.retry[i].op.ep != ep) continue;
+        const Retry old = thread.retry[i];
+        drop_retry(thread, i);
+        write_retry(thread, old);
+    }
+}
+
+const EpSeen &ep_seen(Thread &thread, uint64_t ep) {
+    EpSeen &seen = thread.eps[spread(ep, kEpsSeen)];
+    if (__builtin_expect(seen.ep == ep && seen.generation == current_generation(), 1)) return seen;
+    const RegistryLock lock;
+    const Object *object = registry_find(ep);
+    seen.ep = ep;
+    seen.generation = current_generation();
+    seen.tx_flags = object ? static_cast<uint32_t>(object->tx_flags) : 0;
+    seen.rx_flags = object ? static_cast<uint32_t>(object->rx_flags) : 0;
+    return seen;
+}
+
+CqSeen &cq_seen_slow(Thread &thread, uint64_t cq, unsigned at) {
+    CqSeen *place = nullptr;
+    for (unsigned i = 0; i < kProbe; ++i) {
+        CqSeen &seen = thread.cqs[(at + i) & (kCqsSeen - 1)];
+        if (seen.cq == cq) {
+            if (seen.generation == current_generation()) return seen;
+            place = &seen;
+            break;
+        }
+        if (seen.cq == 0 && !place) place = &seen;
+    }
+    if (!place)
+        place = &thread.cqs[at]; // sixteen queues share this stretch: the first one's count is written, not lost
+    const CqSeen before = *place;
+    learn_cq(*place, cq);
+    if (before.empties && !place->empties) write_idle(before);
+    return *place;
+}
+
+CntrSeen &cntr_seen(Thread &thread, uint64_t cntr) {
+    CntrSeen &seen = thread.cntrs[spread(cntr, kCntrsSeen)];
+    if (seen.cntr != cntr || seen.generation != current_generation())
+        seen = {cntr, current_generation(), {false, false}, {0, 0}};
+    return seen;
+}
+
+void flush_idle(Thread &thread, uint64_t cq) {
+    for (CqSeen &seen : thread.cqs) {
+        if (seen.empties == 0 || (cq && seen.cq != cq)) continue;
+        write_idle(seen);
+        seen.empties = 0;
+    }
+}
+
+void flush_idle_everywhere(uint64_t cq) {
+    Thread *const own = thread_now();
+    if (!own) return;
+    for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
+        if (!__atomic_load_n(&thread->in_use, __ATOMIC_ACQUIRE)) continue;
+        for (CqSeen &seen : thread->cqs) {
+            if (seen.cq != cq) continue;
+            CqSeen taken = seen;
+            taken.empties = __atomic_exchange_n(&seen.empties, 0, __ATOMIC_RELAXED);
+            if (taken.empties) write_idle(taken);
+        }
+    }
+}
+
+void flush_at_exit() {
+    Thread *const own = this_thread;
+    if (!own || own->fork_generation != *fork_word) return;
+    flush(*own);
+    for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
+        if (thread == own || !__atomic_load_n(&thread->in_use, __ATOMIC_ACQUIRE)) continue;
+        for (CqSeen &seen : thread->cqs)
+            if (seen.cq && seen.empties) write_idle(seen);
+        const uint32_t seq = __atomic_load_n(&thread->retry_seq, __ATOMIC_ACQUIRE);
+        Retry copy[kRetries];
+        memcpy(static_cast<void *>(copy), thread->retry, sizeof copy);
+        const uint32_t count = thread->retries;
+        if ((seq & 1) || __atomic_load_n(&thread->retry_seq, __ATOMIC_ACQUIRE) != seq || count > kRetries) continue;
+        for (uint32_t i = 0; i < count; ++i)
+            write_retry(*own, copy[i]);
+    }
+}
+
+} // namespace efaprof::ofi
