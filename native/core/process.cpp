@@ -92,7 +92,7 @@ static void fill(Process &p) {
     p.start = parse_stat(text, read_whole("/proc/self/stat", text, sizeof text)).start;
     utsname names;
     if (uname(&names) == 0) {
-        strncpy(p.host, names.nodename, sizeof p.host - 1);
+        Text(p.host, sizeof p.host).add(names.nodename);
         for (char *at = p.host; *at != 0; ++at)
             if (*at == '/') *at = '_';
     }
