@@ -92,13 +92,13 @@ def _follow_released(
     while True:
         further = source[source]
         if np.array_equal(further, source):
-            return lanes[source]
+            break
         source = further
+    followed: LaneNumbers = lanes[source]
+    return followed
 
 
-def _place_one_by_one(
-    starts: Times, ends: Times, open_ends: Times, open_lanes: LaneNumbers, limit: int
-) -> LaneNumbers:
+def _place_one_by_one(starts: Times, ends: Times, open_ends: Times, open_lanes: LaneNumbers, limit: int) -> LaneNumbers:
     """Lanes by first fit, for stretches where more spans are open than there are lanes."""
     busy = list(zip(open_ends.tolist(), open_lanes.tolist(), strict=True))
     heapq.heapify(busy)
@@ -141,7 +141,7 @@ def crossing(starts: Times, ends: Times) -> NDArray[np.bool_]:
 
 
 def place_nested(starts: Times, ends: Times, limit: int = MAX_LANES) -> LaneNumbers:
-    """Lane of each span of one thread, given in `nesting_order`: lane 0 where they nest, other lanes for what crosses."""
+    """Lane of each span of one thread, given in `nesting_order`: lane 0 where they nest, others for what crosses."""
     lanes = np.zeros(starts.size, np.int16)
     for _ in range(_PEELS):
         main = np.flatnonzero(lanes == 0)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
+
+Fact: TypeAlias = str | int | float  # what a run says about itself; bool is an int
 
 UNFINISHED = -1  # duration of a slice that has not ended
 
@@ -54,11 +55,18 @@ class Argument:
     values: NDArray[np.int64] | NDArray[np.uint64]
     absent: NDArray[np.bool_] | None = None
 
+    def where(self, rows: NDArray[np.bool_]) -> Argument:
+        """These rows only."""
+        return Argument(self.name, self.values[rows], None if self.absent is None else self.absent[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """A chunk of slices. Those of one track are in the order (start, longest first) and nest or follow each other,
-    within the chunk and from chunk to chunk; `lanes.py` makes them so."""
+    """A chunk of slices.
+
+    Those of one track are in the order (start, longest first) and nest or follow each other, within the chunk and from
+    chunk to chunk; `lanes.py` makes them so.
+    """
 
     track: NDArray[np.uint64]
     start_ns: NDArray[np.int64]
@@ -72,6 +80,20 @@ class Slices:
     def __len__(self) -> int:
         return int(self.start_ns.size)
 
+    def where(self, rows: NDArray[np.bool_]) -> Slices:
+        """These rows only."""
+        if rows.all():
+            return self
+        return replace(
+            self,
+            track=self.track[rows],
+            start_ns=self.start_ns[rows],
+            dur_ns=self.dur_ns[rows],
+            name=self.name[rows],
+            arguments=tuple(argument.where(rows) for argument in self.arguments),
+            flow=None if self.flow is None else self.flow[rows],
+        )
+
 
 @dataclass(slots=True)
 class Written:
@@ -81,7 +103,6 @@ class Written:
     unfinished: int = 0
     counter_points: int = 0
     tracks: int = 0
-    not_drawn: dict[str, int] = field(default_factory=dict)  # slices that found no free lane, by track
 
 
 class Sink(Protocol):
@@ -98,5 +119,5 @@ class Sink(Protocol):
     def counter(self, track: int, time_ns: NDArray[np.int64], values: NDArray[np.int64] | NDArray[np.float64]) -> None:
         """Add points of a counter; each holds until the next."""
 
-    def facts(self, track: int, time_ns: int, name: str, facts: Mapping[str, str | int | float | bool]) -> None:
+    def facts(self, track: int, time_ns: int, name: str, facts: Mapping[str, Fact]) -> None:
         """Put one mark with named facts of any kind on a track."""

@@ -106,7 +106,9 @@ class TemplateBuilder:
         self._open.pop()
         size = len(self._row) - position - 1
         if size > MAX_MESSAGE_BYTES:
-            raise ValueError(f"an event of {size} bytes: the row template holds {MAX_MESSAGE_BYTES}, use fewer arguments")
+            raise ValueError(
+                f"an event of {size} bytes: the row template holds {MAX_MESSAGE_BYTES}, use fewer arguments"
+            )
         self._row[position] = size
 
     @contextmanager

@@ -12,6 +12,7 @@ from efaprof.export.perfetto.slices import (
     PACKET,
     SEQUENCE,
     SEQUENCE_FLAGS,
+    SEQUENCE_ID,
     TIMESTAMP,
     TRACK_EVENT,
     TRACK_UUID,
@@ -22,13 +23,16 @@ from efaprof.export.perfetto.wire import bytes_field, double_field, text_field, 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from efaprof.export.timeline import Track
+    from efaprof.export.timeline import Fact, Track
 
 CLOCK_SNAPSHOT, INTERNED_DATA, PACKET_DEFAULTS, TRACK_DESCRIPTOR, TRACE_ATTRIBUTES = 6, 12, 59, 60, 126
 EVENT_NAMES, ANNOTATION_NAMES = 2, 3  # of InternedData
 REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6  # builtin clocks
 EXPLICIT_ORDER = 3  # of TrackDescriptor.child_ordering
 TIMESTAMP_CLOCK_ID = 58
+# Descriptors go on a sequence of their own: on the events' one, a thread descriptor would make every slice carry an
+# argument that names that thread.
+DESCRIPTORS = uint_field(SEQUENCE_ID, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ def descriptor(track: Track) -> bytes:
         body += uint_field(12, track.order)
     if track.description:
         body += text_field(14, track.description)
-    return bytes_field(PACKET, SEQUENCE + bytes_field(TRACK_DESCRIPTOR, body))
+    return bytes_field(PACKET, DESCRIPTORS + bytes_field(TRACK_DESCRIPTOR, body))
 
 
 def interned(kind: int, names: Mapping[str, int]) -> bytes:
@@ -89,7 +93,7 @@ def interned(kind: int, names: Mapping[str, int]) -> bytes:
     return bytes_field(PACKET, SEQUENCE + USES_NAMES + bytes_field(INTERNED_DATA, entries))
 
 
-def attributes(facts: Mapping[str, str | int | float | bool]) -> bytes:
+def attributes(facts: Mapping[str, Fact]) -> bytes:
     """Packet with facts of the whole trace, shown by engines of version 55 and later."""
     entries = b""
     for key, value in facts.items():
@@ -98,7 +102,7 @@ def attributes(facts: Mapping[str, str | int | float | bool]) -> bytes:
     return bytes_field(PACKET, SEQUENCE + bytes_field(TRACE_ATTRIBUTES, entries))
 
 
-def instant(track: int, time_ns: int, name: str, facts: Mapping[str, str | int | float | bool]) -> bytes:
+def instant(track: int, time_ns: int, name: str, facts: Mapping[str, Fact]) -> bytes:
     """Packet of one mark with arguments of any kind."""
     event = uint_field(EVENT_TYPE, INSTANT) + uint_field(TRACK_UUID, track) + text_field(23, name)
     for key, value in facts.items():
@@ -107,7 +111,7 @@ def instant(track: int, time_ns: int, name: str, facts: Mapping[str, str | int |
     return bytes_field(PACKET, packet)
 
 
-def _annotation_value(value: str | float | bool) -> bytes:
+def _annotation_value(value: Fact) -> bytes:
     if isinstance(value, bool):
         return uint_field(2, int(value))
     if isinstance(value, int) and -(2**63) <= value < 2**64:

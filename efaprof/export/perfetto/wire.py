@@ -68,9 +68,9 @@ def put_varints(rows: NDArray[np.uint8], offset: int, width: int, values: NDArra
         _window(rows, offset, "<u2")[:] = (low & 0x7F) | (low >> 7 << 8) | 0x80
         return
     if width == 4:
-        half = values.astype(np.uint32)
-        half = (half & 0x3FFF) | (half & 0xFFFC000) << 2
-        _window(rows, offset, "<u4")[:] = (half & 0x7F007F) | (half & 0x3F803F80) << 1 | 0x808080
+        word = values.astype(np.uint32)
+        pair = (word & 0x3FFF) | (word & 0xFFFC000) << 2
+        _window(rows, offset, "<u4")[:] = (pair & 0x7F007F) | (pair & 0x3F803F80) << 1 | 0x808080
         return
     last = width == 8
     _window(rows, offset, "<u8")[:] = _spread(values, 0x0080808080808080 if last else 0x8080808080808080)

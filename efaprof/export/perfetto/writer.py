@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from efaprof.export.perfetto.tracks import ClockReading
-    from efaprof.export.timeline import Slices, Track
+    from efaprof.export.timeline import Fact, Slices, Track
 
     class ByteSink(Protocol):
         """Where bytes go."""
@@ -54,17 +54,17 @@ class PerfettoWriter:
             tracks.ANNOTATION_NAMES, self._argument_names, [argument.name for argument in chunk.arguments]
         )
         for block in encode_slices(chunk, np.array(iids, np.uint64), tuple(argument_iids)):
-            self._out.write(memoryview(block))
+            self._out.write(block.data)
         self.written.slices += len(chunk)
         self.written.unfinished += int((chunk.dur_ns == UNFINISHED).sum())
 
     def counter(self, track: int, time_ns: NDArray[np.int64], values: NDArray[np.int64] | NDArray[np.float64]) -> None:
         """Add points of a counter; each holds until the next."""
         for block in encode_counter(track, time_ns, values):
-            self._out.write(memoryview(block))
+            self._out.write(block.data)
         self.written.counter_points += time_ns.size
 
-    def facts(self, track: int, time_ns: int, name: str, facts: Mapping[str, str | int | float | bool]) -> None:
+    def facts(self, track: int, time_ns: int, name: str, facts: Mapping[str, Fact]) -> None:
         """Put one mark with named facts on a track, and the same facts on the trace as a whole."""
         self._out.write(tracks.instant(track, time_ns, name, facts))
         self._out.write(tracks.attributes(facts))

@@ -1,0 +1,99 @@
+"""What happens around operations, as slices: the program's spans, arrivals at a target, completion-queue reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.export.board import NOT_DRAWN, LaneTrack, place_on_thread
+from efaprof.export.lanes import FOREVER
+from efaprof.export.timeline import UNFINISHED, Argument, Slices
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.export.groups import Groups
+    from efaprof.export.source import RunTables
+
+_ARRIVAL_NAMES = ("arrival", "arrival unexplained", "arrival error")
+
+
+def draw_spans(tables: RunTables, groups: Groups) -> None:
+    """Spans of the program on its threads, nested as they ran; what crosses another one goes below."""
+    spans = tables.named()["spans"].with_columns(pl.col("name").cast(pl.String).fill_null("(no name)")).collect()
+    for (thread,), frame in sorted(spans.partition_by("thread", as_dict=True).items()):
+        starts = frame["begin_ns"].to_numpy()
+        ends = np.maximum(frame["end_ns"].fill_null(int(FOREVER)).to_numpy(), starts)
+        where = f"spans of thread {groups.thread_name(int(thread))}"
+        order, track = place_on_thread(groups.board, groups.thread(int(thread)), where, starts, ends)
+        rows = frame[order]
+        names = rows["name"].unique().sort()
+        slices = Slices(
+            track=track,
+            start_ns=starts[order],
+            dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
+            name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
+            names=tuple(names),
+            arguments=(_argument(rows, "payload"),),
+        )
+        groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+
+
+def draw_arrivals(tables: RunTables, groups: Groups) -> None:
+    """Completions that met no post, as marks, one line a process."""
+    lines: dict[int, LaneTrack] = {}
+    for chunk in tables.chunks("arrivals", tables.arrivals):
+        for (process,), frame in sorted(chunk.sort("time_ns").partition_by("process", as_dict=True).items()):
+            number = int(process)
+            if number not in lines:
+                lines[number] = groups.arrival_line(number)
+            times = frame["time_ns"].to_numpy()
+            track = lines[number].place(times, times)
+            name = pl.when(pl.col("error").fill_null(0) != 0).then(2).when(~pl.col("is_explained")).then(1).otherwise(0)
+            slices = Slices(
+                track=track,
+                start_ns=times,
+                dur_ns=np.zeros_like(times),
+                name=frame.select(name.cast(pl.UInt32)).to_series().to_numpy(),
+                names=_ARRIVAL_NAMES,
+                arguments=tuple(_argument(frame, column) for column in ("bytes", "immediate", "source")),
+            )
+            groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+
+
+@dataclass(slots=True)
+class ReadTracks:
+    """Completion-queue reads that returned entries, one line a thread, chunk by chunk."""
+
+    groups: Groups
+    _lines: dict[int, LaneTrack] = field(default_factory=dict)
+    _latest_ns: dict[int, int] = field(default_factory=dict)
+
+    def draw(self, chunk: pl.DataFrame) -> None:
+        """Draw a chunk of the reads table; reads of one thread come in order of begin_ns."""
+        rows = chunk.filter((pl.col("entries") > 0) & (pl.col("nest") == 0))
+        for (process, thread), frame in sorted(rows.partition_by("process", "thread", as_dict=True).items()):
+            number = int(thread)
+            if number not in self._lines:
+                self._lines[number] = self.groups.read_line(int(process), number)
+            starts = frame["begin_ns"].to_numpy()
+            ends = np.maximum(frame["end_ns"].to_numpy(), starts)
+            track = self._lines[number].place(starts, ends)
+            slices = Slices(
+                track=track,
+                start_ns=starts,
+                dur_ns=ends - starts,
+                name=np.zeros(frame.height, np.uint32),
+                names=("cq.read",),
+                arguments=tuple(_argument(frame, column) for column in ("entries", "empties", "cq")),
+            )
+            self.groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+
+
+def _argument(frame: pl.DataFrame, column: str) -> Argument:
+    values = frame[column]
+    absent: NDArray[np.bool_] | None = values.is_null().to_numpy() if values.null_count() else None
+    return Argument(column, values.fill_null(0).cast(pl.UInt64).to_numpy(), absent)
