@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MAX_LINE_BYTES = 64 << 20  # a longer "line" is not a record of anything we read
-MAX_DOCUMENT_BYTES = 1 << 30  # a JSON document is parsed whole; larger ones are refused, not swapped
+MAX_DOCUMENT_BYTES = 256 << 20  # a JSON document is parsed whole (several times its size in memory); larger is refused
 NAMED_LINES = 5
 _REPORT_BYTES = 1 << 20
 

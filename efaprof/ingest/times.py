@@ -1,10 +1,12 @@
-"""Start times of benchmarks, as tools write them."""
+"""Times as tools write them: units of durations, and when a benchmark started."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
 
+# Milliseconds in one unit of time, by the unit's name.
+MILLISECONDS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 _FORMATS = ("%Y%m%d-%H%M%S",)  # vllm bench serve
 
 
