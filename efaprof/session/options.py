@@ -1,0 +1,38 @@
+"""What `efaprof record` was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from efaprof.session.probes import ProbeName
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DEFAULT_MAX_SIZE = 4 << 30
+DEFAULT_NIC_INTERVAL_S = 0.01
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOptions:
+    """A command and how to record it."""
+
+    argv: tuple[str, ...]
+    output: Path | None = None
+    force: bool = False
+    buffer_bytes: int | None = None  # of one ring; None: EFAPROF_BUFFER, or the library's default
+    max_size_bytes: int = DEFAULT_MAX_SIZE  # of the raw files together; the newest records are kept
+    duration_s: float | None = None  # stop recording then; the program goes on
+    nic_interval_s: float = DEFAULT_NIC_INTERVAL_S
+    libfabric: Path | None = None  # the libfabric that the program is to use
+    probes: frozenset[ProbeName] = frozenset(ProbeName)
+    require: frozenset[ProbeName] = frozenset()
+
+    def for_manifest(self) -> dict[str, Any]:
+        """The options as JSON values; the command stands in the manifest by itself."""
+        values = asdict(self)
+        del values["argv"], values["output"], values["force"]
+        values["libfabric"] = str(self.libfabric) if self.libfabric else None
+        values["probes"], values["require"] = sorted(self.probes), sorted(self.require)
+        return values

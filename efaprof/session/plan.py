@@ -1,0 +1,118 @@
+"""Which probes can record this command on this machine, and why the others cannot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from efaprof.errors import RecordError, UsageError
+from efaprof.session import cpu, nic
+from efaprof.session.elf import inspect
+from efaprof.session.probes import ProbeName
+from efaprof.trace.manifest import Probe, ProbeState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from efaprof.session.elf import Program
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will record."""
+
+    probes: tuple[Probe, ...]
+    nics: tuple[nic.Device, ...]
+    cgroup: cpu.Cgroup | None
+    preload: tuple[Path, ...]
+
+    def records(self, name: ProbeName) -> bool:
+        """The probe is on, if only in part."""
+        return any(probe.name == name and probe.state != ProbeState.OFF for probe in self.probes)
+
+
+def make_plan(
+    program: Program,
+    *,
+    selected: frozenset[ProbeName],
+    required: frozenset[ProbeName],
+    interposer: Path,
+    libfabric: Path | None = None,
+) -> Plan:
+    """The plan for `program`; RecordError when a required probe would not be fully on."""
+    if libfabric is not None:
+        _check_libfabric(libfabric)
+    devices = nic.find_devices() if ProbeName.NIC in selected else ()
+    cgroup = cpu.find_cgroup() if ProbeName.CPU in selected else None
+    probes = tuple(
+        _judge(name, program, interposer, devices, cgroup)
+        if name in selected
+        else Probe(name, ProbeState.OFF, "not asked for", f"--probes {name}")
+        for name in ProbeName
+    )
+    for probe in probes:
+        if probe.name in required and probe.state != ProbeState.ON:
+            raise RecordError(f"the required probe {probe.name} cannot work: {probe.reason}", hint=probe.hint or None)
+    plan = Plan(probes, devices, cgroup, ())
+    preload = [interposer] if plan.records(ProbeName.LIBFABRIC) else []
+    return replace(plan, preload=(*preload, libfabric) if libfabric else tuple(preload))
+
+
+def _judge(
+    name: ProbeName, program: Program, interposer: Path, devices: tuple[nic.Device, ...], cgroup: cpu.Cgroup | None
+) -> Probe:
+    match name:
+        case ProbeName.LIBFABRIC:
+            return _libfabric(program, interposer)
+        case ProbeName.NIC:
+            return _nic(devices)
+        case ProbeName.CPU:
+            return _cpu(cgroup)
+
+
+def _check_libfabric(path: Path) -> None:
+    elf = inspect(path).elf
+    if elf is None or elf.bits != 64:
+        what = "is not a 64-bit shared library" if path.is_file() else "does not exist"
+        raise UsageError(f"--libfabric {path} {what}", hint="efaprof doctor lists the libfabrics of this machine")
+
+
+def _libfabric(program: Program, interposer: Path) -> Probe:
+    name = ProbeName.LIBFABRIC
+    if not interposer.is_file():
+        return Probe(
+            name, ProbeState.OFF, f"{interposer} was not built", "install libfabric-dev and build again: pip install ."
+        )
+    if program.elf is not None and (program.elf.bits != 64 or "musl" in program.elf.interpreter):
+        # Preloading there makes the loader complain on the program's stderr, or refuse to start it.
+        return Probe(name, ProbeState.OFF, program.obstacle, "build the program for 64-bit glibc")
+    if program.obstacle:
+        return Probe(
+            name,
+            ProbeState.DEGRADED,
+            f"{program.obstacle}: LD_PRELOAD reaches only the programs that it starts",
+            "link it dynamically; record a set-user-ID program as its owner",
+        )
+    return Probe(name, ProbeState.ON)
+
+
+def _nic(devices: tuple[nic.Device, ...]) -> Probe:
+    name = ProbeName.NIC
+    if not devices:
+        return Probe(
+            name, ProbeState.OFF, "no NIC counters under /sys/class/infiniband or /sys/class/net", "ls /sys/class/net"
+        )
+    rates = [device.name for device in devices if device.rate_bytes_s is None and device.name != "lo"]
+    unknown = f"; line rate unknown for {', '.join(rates)}" if rates else ""
+    return Probe(name, ProbeState.ON, f"counters of {', '.join(device.name for device in devices)}{unknown}")
+
+
+def _cpu(cgroup: cpu.Cgroup | None) -> Probe:
+    name = ProbeName.CPU
+    has_throttling = cgroup is not None and bool(cgroup.throttled_files())
+    if cpu.has_run_delay():
+        note = "" if has_throttling else "no cgroup with a CPU quota account: throttling is not sampled"
+        return Probe(name, ProbeState.ON, note)
+    reason = "this kernel keeps no run-queue delay (/proc/self/schedstat)"
+    hint = "needs a kernel with CONFIG_SCHED_INFO"
+    return Probe(name, ProbeState.DEGRADED if has_throttling else ProbeState.OFF, reason, hint)

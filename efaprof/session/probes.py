@@ -1,0 +1,31 @@
+"""The probes that record can use."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from efaprof.errors import UsageError
+
+INTERPOSER = "libefaprof-fi.so"  # beside libefaprof.so; preloaded into the program
+
+
+class ProbeName(StrEnum):
+    """What can record."""
+
+    LIBFABRIC = "libfabric"  # operations and completions, by the preloaded interposer
+    NIC = "nic"  # counters of the NICs
+    CPU = "cpu"  # run-queue delay and throttling
+
+
+def parse_probes(text: str) -> frozenset[ProbeName]:
+    """The probes in a comma-separated list; `auto` means all of them, an empty text none."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if words == ["auto"]:
+        return frozenset(ProbeName)
+    for word in words:
+        if word not in set(ProbeName):
+            raise UsageError(
+                f"there is no probe {word!r}",
+                hint=f"the probes are {', '.join(ProbeName)}; efaprof doctor tells about them",
+            )
+    return frozenset(ProbeName(word) for word in words)
