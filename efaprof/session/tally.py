@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 PARENT = "parent"  # producer name of the recorder's own ring
 
+_KEPT_SUFFIX = f".kept{RAW_SUFFIX}"  # beside a file that --max-size shortened: what its later records refer to
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -43,16 +45,22 @@ class Leftover:
 
 def count(run: Path) -> Tally:
     """What stands in the run's raw files."""
-    headers = [header for path in (run / RAW_DIR).glob(f"*{RAW_SUFFIX}") if (header := read_header(path)) is not None]
-    recorded = [header for header in headers if bytes(header["producer"]) != PARENT.encode()]
+    files = [(path, header) for path in (run / RAW_DIR).glob(f"*{RAW_SUFFIX}") if (header := read_header(path)) is not None]
+    recorded = [header for _, header in files if bytes(header["producer"]) != PARENT.encode()]
     return Tally(
         processes=len(
             {(int(header["pid_ns"]), int(header["pid"]), int(header["process_start"])) for header in recorded}
         ),
-        threads=sum(1 for header in recorded if header["capacity"]),
-        size=SLOT_BYTES * sum(int(header["head"]) for header in recorded),
+        threads=sum(1 for path, header in files if _is_thread(path, header)),
+        size=SLOT_BYTES * sum(int(header["head"]) - int(header["first"]) for header in recorded),
         dropped=sum(int(header["dropped"]) + int(header["nested"]) + int(header["failed"]) for header in recorded),
     )
+
+
+def _is_thread(path: Path, header: np.void) -> bool:
+    """Not the recorder's file, not one that only counts losses (no slots), not what was kept of a file's front."""
+    is_ours = bytes(header["producer"]) == PARENT.encode()
+    return not is_ours and bool(header["capacity"]) and not path.name.endswith(_KEPT_SUFFIX)
 
 
 def leftovers(folders: Iterable[Path]) -> list[Leftover]:
