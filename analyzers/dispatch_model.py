@@ -111,7 +111,7 @@ def _arm(arm: Arm, inputs: ModelInputs) -> ArmModel:
         wire_us_per_layer=Quantity(wire_us, Provenance.DERIVED, f"bytes per layer/{rate}"),
         utilisation=Quantity(
             wire_us / per_layer_us.value if per_layer_us.value else None,
-            Provenance.DERIVED,
+            weakest([per_layer_us]),
             "wire time/tax per layer (window: the tax itself)",
         ),
         removals=_removals(arm, stages, per_step, base, tax, inputs),

@@ -1,0 +1,108 @@
+"""`efaprof tax`: what a dispatch path costs per token, from the exports of a serving benchmark."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from efaprof.cli.quantities import parse_seconds
+from efaprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from efaprof.analyzers.load_points import LoadPoint
+
+
+def tax(
+    arm: Annotated[
+        list[str],
+        typer.Option("--arm", metavar="NAME=PATH", help="An arm: an export or a folder of them. Repeat for more."),
+    ],
+    baseline: Annotated[str | None, typer.Option(help='Arm to compare with; "dense" if there is one.')] = None,
+    moe_layers: Annotated[int | None, typer.Option(min=1, help="Also print the tax per layer with experts.")] = None,
+    session_window: Annotated[str, typer.Option(metavar="TIME", help="Runs further apart are other sessions.")] = "24h",
+    extrapolate: Annotated[
+        bool, typer.Option("--extrapolate", help="Allow a baseline of another session or load, and say so.")
+    ] = False,
+    margin: Annotated[float, typer.Option(min=0, max=50, help="Equivalence margin of load invariance, percent.")] = 5.0,
+    tight_margin: Annotated[float, typer.Option(min=0, max=50, help="Second, tighter margin, percent.")] = 2.0,
+    warmup_waves: Annotated[
+        int | None, typer.Option(min=0, help="Leading waves to drop in every cell; detected when not given.")
+    ] = None,
+    ops_per_step: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONC=N", help="Measured operations per rank and step at a load. Repeat for more."),
+    ] = None,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks, for the predicted growth of operations.")] = 16,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE.svg|png", help="Draw tok/s and ITL over load.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (schema efaprof.tax/1).")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
+) -> None:
+    """Tax per token of serving arms against a baseline, with intervals, and whether it depends on the load."""
+    from efaprof.analyzers.tax import TaxOptions, compare
+    from efaprof.report import sections, tax_json, tax_plot, tax_sections
+
+    if as_json and as_markdown:
+        raise UsageError("--json and --markdown exclude each other", hint="run it twice; reading is cheap")
+    options = TaxOptions(
+        baseline=baseline,
+        session_window_h=parse_seconds(session_window) / 3600,
+        may_extrapolate=extrapolate,
+        moe_layers=moe_layers,
+        margin=margin / 100,
+        tight_margin=min(tight_margin, margin) / 100,
+        ops_per_step=_ops(ops_per_step or []),
+        ranks=ranks,
+    )
+    report = compare(_read(arm, warmup_waves), options)
+    if plot is not None:
+        tax_plot.write_plot(report, plot)
+    if as_json:
+        typer.echo(json.dumps(tax_json.tax_document(report), indent=1, ensure_ascii=False))
+        return
+    render = sections.as_markdown if as_markdown else sections.as_terminal
+    typer.echo(render(tax_sections.tax_heading(report), tax_sections.tax_sections(report)), nl=False)
+
+
+def _read(arms: Sequence[str], warmup_waves: int | None) -> Mapping[str, Sequence[LoadPoint]]:
+    from efaprof.analyzers.load_points import load_points
+    from efaprof.ingest.exports import read_arm
+    from efaprof.report.progress import reading_bar
+
+    paths: dict[str, list[Path]] = {}
+    for text in arms:
+        name, equals, path = text.partition("=")
+        if not name or not equals or not path:
+            raise UsageError(
+                f"--arm {text} is not NAME=PATH", hint="--arm deepep=results/deepep --arm dense=results/dense"
+            )
+        paths.setdefault(name, []).append(Path(path))
+    points = {}
+    with reading_bar() as bar:
+        for name, places in paths.items():
+            found = read_arm(places, progress=bar)
+            points[name] = load_points(found.cells, warmup_waves=warmup_waves)
+            if found.ignored:
+                sys.stderr.write(f"{name}: {len(found.ignored)} files are no benchmark export, not read\n")
+    return points
+
+
+def _ops(texts: Sequence[str]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for text in texts:
+        load, _, count = text.partition("=")
+        try:
+            found[int(load)] = float(count)
+        except ValueError:
+            raise UsageError(f"--ops-per-step {text} is not CONC=N", hint="--ops-per-step 4=2016") from None
+    return found
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("tax")(tax)

@@ -1,0 +1,47 @@
+"""How far reading is, as a bar on stderr, and only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.progress import Progress, TaskID
+
+SHOWN_FROM_BYTES = 32 << 20  # smaller files are read before a bar could be seen
+
+
+class ReadingBar:
+    """Progress of one file after another; quiet until a file is large enough."""
+
+    def __init__(self, bars: Progress | None) -> None:
+        self._bars = bars
+        self._task: TaskID | None = None
+
+    def start(self, name: str, total_bytes: int) -> None:
+        """A file of `total_bytes` is about to be read."""
+        self._task = None
+        if self._bars is not None and total_bytes >= SHOWN_FROM_BYTES:
+            self._task = self._bars.add_task(f"reading {name}", total=total_bytes)
+
+    def advance(self, done_bytes: int) -> None:
+        """So many further bytes were read."""
+        if self._bars is not None and self._task is not None:
+            self._bars.advance(self._task, done_bytes)
+
+
+@contextmanager
+def reading_bar() -> Iterator[ReadingBar]:
+    """A bar while the block runs; its traces are removed at the end."""
+    if not sys.stderr.isatty():
+        yield ReadingBar(None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield ReadingBar(bars)

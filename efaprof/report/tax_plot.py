@@ -1,0 +1,95 @@
+"""Speed and time per token over load, arm by arm, as a picture."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from efaprof.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from matplotlib.axes import Axes
+
+    from efaprof.analyzers.load_points import LoadPoint
+    from efaprof.analyzers.tax import TaxReport
+
+# The host path is orange and the kernel-posted path violet in every picture of ours; the control arm is neutral.
+HOST_PATH = ("#e8710a", "#b45309", "#f6a04d", "#7c3a03")
+KERNEL_POSTED = ("#7b3fe4", "#5b21b6", "#a78bfa", "#3b0f82")
+NEUTRAL = ("#6b7280", "#9ca3af", "#374151")
+_KERNEL_NAMES = re.compile(r"gdaki|ibgda|gda|kernel|native|gpu", re.IGNORECASE)
+_MARKERS = "osD^vP"
+SUFFIXES = (".svg", ".png")
+
+
+def arm_colours(arms: Sequence[str], baseline: str | None) -> dict[str, str]:
+    """Colour of every arm: neutral for the baseline, violet where the name says kernel-posted, else orange."""
+    used: dict[tuple[str, ...], int] = dict.fromkeys((HOST_PATH, KERNEL_POSTED, NEUTRAL), 0)
+    colours = {}
+    for arm in arms:
+        family: tuple[str, ...] = KERNEL_POSTED if _KERNEL_NAMES.search(arm) else HOST_PATH
+        if arm in (baseline, "dense"):
+            family = NEUTRAL
+        colours[arm] = family[used[family] % len(family)]
+        used[family] += 1
+    return colours
+
+
+def write_plot(report: TaxReport, path: Path) -> None:
+    """Write the picture; UsageError for another suffix, without matplotlib, and where the file cannot be written."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path} is neither .svg nor .png", hint="--plot FILE.svg")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError("the plot needs matplotlib", hint="pip install 'efaprof[plot]'") from None
+    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    speed, itl = figure.subplots(1, 2)
+    colours = arm_colours(list(report.arms), report.baseline)
+    for (name, points), marker in zip(report.arms.items(), _MARKERS * len(report.arms), strict=False):
+        _draw(speed, name, points, colours[name], marker, is_speed=True)
+        _draw(itl, name, points, colours[name], marker, is_speed=False)
+    _label(speed, "tok/s per user")
+    _label(itl, "inter-token latency, ms")
+    speed.legend(frameon=False)
+    figure.suptitle("Speed and time per token over load (95 % intervals)", fontsize=11)
+    try:
+        figure.savefig(path, dpi=160)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another file") from error
+
+
+def _draw(axes: Axes, name: str, points: Sequence[LoadPoint], colour: str, marker: str, *, is_speed: bool) -> None:
+    loads = [point.key.concurrency for point in points]
+    values, below, above = [], [], []
+    for point in points:
+        estimate = point.mean.interval()
+        value = point.per_user_tok_s if is_speed else estimate.value
+        lo, hi = estimate.lo, estimate.hi
+        if lo is None or hi is None or lo <= 0:
+            lo = hi = estimate.value
+        if is_speed:
+            # The interval of mean ITL, seen through 1000/x and moved to the mean speed.
+            centre = 1000 / estimate.value
+            below.append(centre - 1000 / hi)
+            above.append(1000 / lo - centre)
+        else:
+            below.append(estimate.value - lo)
+            above.append(hi - estimate.value)
+        values.append(value)
+    axes.errorbar(loads, values, yerr=[below, above], color=colour, marker=marker, capsize=3, label=name)
+
+
+def _label(axes: Axes, quantity: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_xlabel("concurrency")
+    axes.set_ylabel(quantity)
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
