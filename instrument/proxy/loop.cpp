@@ -1,0 +1,122 @@
+#include "loop.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "complete.h"
+#include "issue.h"
+#include "record.h"
+#include "wait.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+bool is_over(const Engine &engine) {
+    return __atomic_load_n(&engine.is_over, __ATOMIC_ACQUIRE) != 0;
+}
+
+void name_thread(const char *role, unsigned rank) {
+    char name[16];
+    snprintf(name, sizeof name, "%s%u", role, rank);
+    pthread_setname_np(pthread_self(), name);
+}
+
+// Ring depth and operations in flight, when they changed, and at most every GAUGE_TICKS.
+class Gauges {
+public:
+    void sample(uint64_t now, int64_t depth, int64_t in_flight) {
+        constexpr uint64_t GAUGE_TICKS = 200000; // 100 to 200 µs
+        if (now - last_ < GAUGE_TICKS) return;
+        last_ = now;
+        if (depth != depth_) record_counter("ring.depth", depth_ = depth, GAUGE);
+        if (in_flight != in_flight_) record_counter("ops.in_flight", in_flight_ = in_flight, GAUGE);
+    }
+
+private:
+    uint64_t last_ = 0;
+    int64_t depth_ = -1, in_flight_ = -1;
+};
+
+// One thread's loop: `turn` returns what it did; an empty turn counts towards giving the core away.
+template <typename DoTurn> void loop(const Engine &engine, DoTurn turn) {
+    for (Idle idle; !is_over(engine);) {
+        uint64_t begin = efaprof_now();
+        Turn did = turn(begin);
+        if (did.commands + did.done == 0) {
+            idle.nothing();
+            continue;
+        }
+        idle.found();
+        record_tick(begin, efaprof_now(), engine.ring, did);
+    }
+}
+
+int64_t in_flight(const Engine &engine, const Issuer &issuer) {
+    return static_cast<int64_t>(issuer.posted() - protocol::load_relaxed(&engine.completions.total));
+}
+
+void *progress(void *argument) {
+    auto &engine = *static_cast<Engine *>(argument);
+    name_thread("proxy", engine.rank);
+    Issuer issuer(engine);
+    Completer completer(engine);
+    Gauges gauges;
+    loop(engine, [&](uint64_t now) {
+        uint32_t commands = issuer.turn(), done = completer.turn();
+        Turn turn = {commands, 0, done, 0};
+        if (commands + done != 0) {
+            turn.tests = completer.take_tests();
+            turn.backlog = issuer.backlog();
+            gauges.sample(now, turn.backlog, in_flight(engine, issuer));
+        }
+        return turn;
+    });
+    return nullptr;
+}
+
+void *issue(void *argument) {
+    auto &engine = *static_cast<Engine *>(argument);
+    name_thread("proxy", engine.rank);
+    Issuer issuer(engine);
+    Gauges gauges;
+    loop(engine, [&](uint64_t now) {
+        Turn turn = {issuer.turn(), 0, 0, 0};
+        if (turn.commands != 0) {
+            turn.backlog = issuer.backlog();
+            gauges.sample(now, turn.backlog, in_flight(engine, issuer));
+        }
+        return turn;
+    });
+    return nullptr;
+}
+
+void *complete(void *argument) {
+    auto &engine = *static_cast<Engine *>(argument);
+    name_thread("rx", engine.rank);
+    Completer completer(engine);
+    loop(engine, [&](uint64_t) {
+        uint32_t done = completer.turn();
+        return Turn{0, done != 0 ? completer.take_tests() : 0, done, 0};
+    });
+    return nullptr;
+}
+
+} // namespace
+
+void Threads::start(Engine &engine, unsigned count) {
+    void *(*const apart[])(void *) = {issue, complete};
+    void *(*const together[])(void *) = {progress};
+    count_ = count - 1;
+    for (unsigned i = 0; i < count_; i++) {
+        int result = pthread_create(&threads_[i], nullptr, count_ == 1 ? together[i] : apart[i], &engine);
+        if (result != 0) fail(Cause::Failed, "pthread_create: %s", strerror(result));
+    }
+}
+
+void Threads::join() {
+    for (unsigned i = 0; i < count_; i++)
+        pthread_join(threads_[i], nullptr);
+}
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,72 @@
+// What the lane, the issuer, the completer and the receiver of one rank share, and who writes what.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../protocol/heap.h"
+#include "delay.h"
+#include "fabric.h"
+
+namespace efaprof::dispatch {
+
+// One operation in flight; its address is the operation's libfabric context, so providers may scribble on the
+// first 64 bytes until the completion. Slot of command `seq`: seq modulo the number of slots.
+struct alignas(128) Slot {
+    fi_context2 context;
+    uint64_t op;         // ring:16 | seq:48
+    uint64_t t_returned; // issuer, after the post returned; 0 before
+    uint64_t t_seen;     // completer, when the completion was seen
+    uint32_t bytes;
+    uint16_t peer;
+    uint16_t x;
+    uint8_t depth; // operations in flight before it, as a power of two
+    bool is_done;  // completer
+};
+static_assert(sizeof(Slot) == 128 && offsetof(Slot, context) == 0, "the context comes first");
+
+// Written by the completer. `prefix` goes last: whoever sees it reach a value sees the rest as of then.
+struct alignas(64) Completions {
+    uint64_t prefix;                 // every command below this number has completed
+    uint64_t t_told;                 // when prefix was last moved
+    uint64_t last_seq, last_channel; // the command that completed last
+    uint64_t total;
+};
+
+// Written by the receiver: the signals of one (source, channel) that were handed over. `count` goes last.
+struct alignas(32) Told {
+    uint64_t count;
+    uint64_t wire_seq; // of the last signal
+    uint64_t t_sig;    // when it was handed over
+};
+
+struct Engine {
+    uint16_t rank, ranks;
+    uint16_t channels; // data channels; one more carries the barriers
+    uint16_t ring;
+    bool has_imm;
+    uint64_t slot_count; // power of two: most operations in flight
+    Delays delays;
+    Fabric fabric;
+
+    uint8_t *memory; // registered, laid out by `heap`
+    protocol::Heap heap;
+    protocol::Command *commands;
+    uint64_t ring_capacity;
+    uint64_t *ring_tail; // consumer → producer, on a cache line of its own
+
+    Slot *slots;
+    Completions completions;
+    uint64_t *completed; // [peer], completer
+    Told *told;          // [source][channel], receiver
+    uint32_t is_over;    // lane → the other threads: nothing more will come
+
+    size_t word_index(uint32_t peer, uint32_t channel) const { return size_t{peer} * (channels + 1u) + channel; }
+    uint8_t *at(uint64_t units) const { return memory + units * protocol::UNIT_BYTES; }
+    Slot &slot_of(uint64_t seq) const { return slots[seq & (slot_count - 1)]; }
+    uint64_t op_of(uint64_t seq) const { return uint64_t{ring} << 48 | (seq & 0xFFFFFFFFFFFFu); }
+};
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,42 @@
+// What the ranks of one run share: a mapping made before they are forked. It carries addresses and keys at the
+// start, barriers at both ends and the cause of an early end; no data passes through it.
+#pragma once
+
+#include "../protocol/routing.h"
+#include "../proxy/fabric.h"
+#include "../proxy/stop.h"
+#include "options.h"
+
+namespace efaprof::dispatch {
+
+struct Result {
+    uint64_t puts, notifies, signals, barriers; // commands, over all steps
+    uint64_t verified;                          // tokens
+    uint64_t wall_ns;                           // of the counted steps
+    uint32_t threads;
+    bool has_imm;
+    char provider[48];
+};
+
+struct Barrier {
+    uint32_t arrived;
+    uint32_t round;
+};
+
+struct Job {
+    Options options;
+    double ticks_per_ns;
+    Stop stop;
+    Barrier barrier;
+    Contact contacts[protocol::MAX_RANKS];
+    Result results[protocol::MAX_RANKS];
+};
+
+Job *make_job(const Options &options);
+// Returns when every rank has called it; ends the process when the run was stopped.
+void meet(Job &job);
+
+// Clock ticks in a nanosecond.
+double measure_ticks();
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,132 @@
+#include "lane.h"
+
+#include <stdlib.h>
+
+#include "../proxy/wait.h"
+
+namespace efaprof::dispatch {
+
+Lane::Lane(Engine &engine, const Job &job)
+    : engine_(engine), job_(job), ring_{engine.commands, engine.ring_tail, engine.ring_capacity, 0, 0},
+      wire_(static_cast<uint64_t *>(calloc(size_t{engine.ranks} * (engine.channels + 1u), sizeof(uint64_t)))) {
+    if (wire_ == nullptr) fail(Cause::Failed, "out of memory");
+}
+
+Lane::~Lane() {
+    free(wire_);
+}
+
+void Lane::mark(const Place &place, bool is_warm_up) {
+    constexpr uint16_t DECODE = 0, WARM_UP = 3;
+    place_ = place;
+    record_mark(efaprof_now(), place, is_warm_up ? WARM_UP : DECODE, engine_.ring, ring_.head);
+}
+
+void Lane::record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const {
+    record_stage(EFAPROF_STAGE_COMPUTE, begin, end,
+                 {engine_.op_of(ring_.head), clip32(bytes), engine_.rank, static_cast<uint16_t>(what)});
+}
+
+void Lane::put(const Transfer &transfer) {
+    uint64_t t_enter = efaprof_now();
+    uint32_t flags = job_.options.signal == SignalMode::Imm ? protocol::FLAG_IMM : 0u;
+    (transfer.kind == EFAPROF_CMD_PUT ? counts_.puts : counts_.notifies)++;
+    push({static_cast<uint32_t>(transfer.source), static_cast<uint32_t>(transfer.target), transfer.bytes,
+          static_cast<uint16_t>(transfer.peer), transfer.kind, static_cast<uint8_t>(transfer.channel), 0, 0, flags},
+         t_enter);
+}
+
+// A signal's source must stay as it is until the operation has completed. Each phase has bodies of its own, and
+// combine flushes in between: no body is written again before that.
+void Lane::signal(uint8_t kind, uint32_t peer, uint32_t channel, bool is_fenced) {
+    uint64_t t_enter = efaprof_now();
+    size_t words = engine_.channels + 1u, word = engine_.word_index(peer, channel);
+    uint64_t phase = place_.phase == EFAPROF_PHASE_COMBINE ? 1 : 0;
+    uint64_t source = engine_.heap.signals + phase * engine_.ranks * words + word;
+    uint64_t target = engine_.heap.flags + engine_.word_index(engine_.rank, channel);
+    auto *body = reinterpret_cast<protocol::Signal *>(engine_.at(source));
+    *body = {wire_[word] + 1, ~(wire_[word] + 1)};
+    uint32_t flags =
+        protocol::FLAG_SIGNAL | (engine_.has_imm ? protocol::FLAG_IMM : 0u) | (is_fenced ? protocol::FLAG_FENCE : 0u);
+    (kind == EFAPROF_CMD_SIGNAL ? counts_.signals : counts_.barriers)++;
+    push({static_cast<uint32_t>(source), static_cast<uint32_t>(target), sizeof(protocol::Signal),
+          static_cast<uint16_t>(peer), kind, static_cast<uint8_t>(channel), 0, 0, flags},
+         t_enter);
+}
+
+void Lane::push(protocol::Command command, uint64_t t_enter) {
+    if (engine_.delays.kernel != 0) wait_until(t_enter + engine_.delays.kernel, job_.ticks_per_ns);
+    for (Idle idle; !protocol::has_room(ring_);)
+        idle.nothing();
+    uint32_t x_flags = ((command.flags & protocol::FLAG_IMM) != 0 ? EFAPROF_X_IMM : 0) |
+                       ((command.flags & protocol::FLAG_FENCE) != 0 ? EFAPROF_X_FENCE : 0);
+    OpWords words = {engine_.op_of(ring_.head), command.bytes, command.peer,
+                     EFAPROF_X(command.kind, x_flags, command.channel)};
+    if ((command.flags & (protocol::FLAG_IMM | protocol::FLAG_SIGNAL)) != 0) {
+        uint64_t wire_seq = wire_[engine_.word_index(command.peer, command.channel)]++;
+        command.flags |= static_cast<uint32_t>(wire_seq & 0xFFFF) << protocol::WIRE_SHIFT;
+    }
+    command.t_push = efaprof_now();
+    protocol::publish(ring_, command);
+    record_stage(EFAPROF_STAGE_KERNEL, t_enter, command.t_push, words);
+}
+
+void Lane::barrier() {
+    phases_++;
+    for (uint32_t i = 0; i + 1 < engine_.ranks; i++)
+        signal(EFAPROF_CMD_BARRIER, peer_after(i), engine_.channels, false);
+    wait_signals(WAIT_BARRIER, engine_.channels, engine_.channels);
+}
+
+void Lane::send_tails() {
+    for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
+        for (uint32_t channel = 0; channel < engine_.channels; channel++) {
+            bool is_fenced = job_.options.signal == SignalMode::Fence ||
+                             (job_.options.signal == SignalMode::FenceBatch && channel == 0);
+            signal(EFAPROF_CMD_SIGNAL, peer_after(i), channel, is_fenced);
+        }
+    }
+}
+
+void Lane::wait_tails() {
+    wait_signals(WAIT_POLL, 0, engine_.channels - 1u);
+}
+
+void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
+    uint64_t begin = efaprof_now();
+    Release release = {};
+    Idle idle;
+    for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
+        uint32_t src = peer_after(i);
+        for (uint32_t channel = first; channel <= last; channel++) {
+            const Told &told = engine_.told[engine_.word_index(src, channel)];
+            while (protocol::load_acquire(&told.count) < phases_)
+                idle.nothing();
+            if (told.t_sig >= release.t_sig)
+                release = {static_cast<uint16_t>(src), static_cast<uint16_t>(channel), told.wire_seq, told.t_sig};
+        }
+    }
+    record_wait(kind, begin, efaprof_now(), place_, engine_.ring, release, idle.polls());
+}
+
+uint32_t Lane::wait_completions() const {
+    Idle idle;
+    while (protocol::load_acquire(&engine_.completions.prefix) != ring_.head)
+        idle.nothing();
+    return idle.polls();
+}
+
+void Lane::flush() {
+    uint64_t begin = efaprof_now();
+    uint32_t polls = wait_completions();
+    const Completions &completions = engine_.completions;
+    Release release = {engine_.rank, static_cast<uint16_t>(completions.last_channel), completions.last_seq,
+                       completions.t_told};
+    record_wait(WAIT_FLUSH, begin, efaprof_now(), place_, engine_.ring, release, polls);
+}
+
+void Lane::drain() const {
+    wait_completions();
+}
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,220 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../protocol/routing.h"
+#include "../proxy/stop.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+constexpr const char *HELP =
+    "usage: efaprof-dispatch [options]\n"
+    "Decode steps of a Mixture-of-Experts model over libfabric, on this host: each rank is a process, its kernel a\n"
+    "CPU thread (emulated), its ring, proxy and remote writes are real. Data is verified every step.\n"
+    "\n"
+    "  --ranks N --layers N --steps N --warmup N --tokens N (per rank) --hidden N --topk N --experts N (in all)\n"
+    "  --channels N            channels of a pair of ranks, each closed by a signal per phase\n"
+    "  --compute-us N          time that stands for the rest of a layer\n"
+    "  --signal MODE           imm, fence or fence-batch\n"
+    "  --provider NAME         of libfabric: tcp, shm, efa, efa-direct, …\n"
+    "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
+    "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
+    "  --inject LAYER=TIME     add that much to every operation in kernel, ring, proxy, libfabric, nic or rx\n"
+    "  --seed N --json\n"
+    "\n"
+    "usage: efaprof-dispatch ring [--commands N] [--trips N] [--json]\n"
+    "Speed of the ring alone, between two threads.\n";
+
+[[noreturn, gnu::format(printf, 1, 2)]] void refuse(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("efaprof-dispatch: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputs("\n", stderr);
+    va_end(arguments);
+    exit(EXIT_REFUSED);
+}
+
+uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most) {
+    char *end = nullptr;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != 0 || text[0] == '-' || value < least || value > most)
+        refuse("--%s must be a whole number from %llu to %llu, not %s", name, static_cast<unsigned long long>(least),
+               static_cast<unsigned long long>(most), text);
+    return value;
+}
+
+uint32_t number32(const char *name, const char *text, uint32_t least, uint32_t most) {
+    return static_cast<uint32_t>(number(name, text, least, most));
+}
+
+uint64_t duration_ns(const char *name, const char *text) {
+    constexpr struct {
+        const char *unit;
+        double ns;
+    } UNITS[] = {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}};
+    char *end = nullptr;
+    double value = strtod(text, &end);
+    for (const auto &unit : UNITS) {
+        if (end != text && strcmp(end, unit.unit) == 0 && value >= 0 && value * unit.ns <= 60e9)
+            return static_cast<uint64_t>(value * unit.ns);
+    }
+    refuse("--%s must be a time up to 60s, such as 200us, not %s", name, text);
+}
+
+void add_inject(Inject &inject, const char *text) {
+    const struct {
+        const char *layer;
+        uint64_t *target;
+    } LAYERS[] = {{"kernel", &inject.kernel_ns},       {"ring", &inject.ring_ns}, {"proxy", &inject.proxy_ns},
+                  {"libfabric", &inject.libfabric_ns}, {"nic", &inject.nic_ns},   {"rx", &inject.rx_ns}};
+    const char *equals = strchr(text, '=');
+    for (const auto &layer : LAYERS) {
+        if (equals != nullptr && strlen(layer.layer) == static_cast<size_t>(equals - text) &&
+            strncmp(text, layer.layer, strlen(layer.layer)) == 0) {
+            *layer.target = duration_ns("inject", equals + 1);
+            return;
+        }
+    }
+    refuse("--inject must be LAYER=TIME with a layer of kernel, ring, proxy, libfabric, nic, rx, not %s", text);
+}
+
+SignalMode signal_of(const char *text) {
+    constexpr SignalMode MODES[] = {SignalMode::Imm, SignalMode::Fence, SignalMode::FenceBatch};
+    for (SignalMode mode : MODES) {
+        if (strcmp(text, signal_name(mode)) == 0) return mode;
+    }
+    refuse("--signal must be imm, fence or fence-batch, not %s", text);
+}
+
+uint32_t power_of_two(const char *name, const char *text, uint32_t least, uint32_t most) {
+    uint32_t value = number32(name, text, least, most);
+    if ((value & (value - 1)) != 0) refuse("--%s must be a power of two, not %s", name, text);
+    return value;
+}
+
+void check(const Options &options) {
+    const protocol::Shape &shape = options.shape;
+    if (shape.topk > shape.experts)
+        refuse("--topk %u is more than the %u experts: a token's experts are distinct", shape.topk, shape.experts);
+    if (shape.experts % shape.ranks != 0)
+        refuse("--experts %u cannot be shared out evenly over %u ranks", shape.experts, shape.ranks);
+    if (protocol::token_bytes(shape) > UINT32_MAX)
+        refuse("a token of %llu bytes is over the limit of a command, %u bytes: lower --hidden",
+               static_cast<unsigned long long>(protocol::token_bytes(shape)), UINT32_MAX);
+    if (protocol::heap_of(shape).units > UINT32_MAX)
+        refuse("%llu bytes of buffers a rank are over the reach of a command, 64 GiB: lower --hidden or --tokens",
+               static_cast<unsigned long long>(protocol::heap_of(shape).units * protocol::UNIT_BYTES));
+}
+
+enum Code {
+    HELP_CODE = 256,
+    RANKS,
+    LAYERS,
+    STEPS,
+    WARMUP,
+    TOKENS,
+    HIDDEN,
+    TOPK,
+    EXPERTS,
+    CHANNELS,
+    COMPUTE,
+    SIGNAL,
+    SEED,
+    PROVIDER,
+    THREADS,
+    RING,
+    WINDOW_CODE,
+    INJECT,
+    CORRUPT,
+    JSON
+};
+
+constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
+                                   {"ranks", required_argument, nullptr, RANKS},
+                                   {"layers", required_argument, nullptr, LAYERS},
+                                   {"steps", required_argument, nullptr, STEPS},
+                                   {"warmup", required_argument, nullptr, WARMUP},
+                                   {"tokens", required_argument, nullptr, TOKENS},
+                                   {"hidden", required_argument, nullptr, HIDDEN},
+                                   {"topk", required_argument, nullptr, TOPK},
+                                   {"experts", required_argument, nullptr, EXPERTS},
+                                   {"channels", required_argument, nullptr, CHANNELS},
+                                   {"compute-us", required_argument, nullptr, COMPUTE},
+                                   {"signal", required_argument, nullptr, SIGNAL},
+                                   {"seed", required_argument, nullptr, SEED},
+                                   {"provider", required_argument, nullptr, PROVIDER},
+                                   {"threads", required_argument, nullptr, THREADS},
+                                   {"ring", required_argument, nullptr, RING},
+                                   {"window", required_argument, nullptr, WINDOW_CODE},
+                                   {"inject", required_argument, nullptr, INJECT},
+                                   {"corrupt", required_argument, nullptr, CORRUPT},
+                                   {"json", no_argument, nullptr, JSON},
+                                   {nullptr, 0, nullptr, 0}};
+
+void take_shape(protocol::Shape &shape, int code, const char *text) {
+    switch (code) {
+    case RANKS: shape.ranks = number32("ranks", text, 2, protocol::MAX_RANKS); break;
+    case TOKENS: shape.tokens = number32("tokens", text, 1, 65536); break;
+    case HIDDEN: shape.hidden = number32("hidden", text, 1, UINT32_MAX / 2); break;
+    case TOPK: shape.topk = number32("topk", text, 1, protocol::MAX_TOPK); break;
+    case EXPERTS: shape.experts = number32("experts", text, 1, 65535); break;
+    case CHANNELS: shape.channels = number32("channels", text, 1, protocol::MAX_CHANNELS); break;
+    default: break;
+    }
+}
+
+void take(Options &options, int code, const char *text) {
+    switch (code) {
+    case HELP_CODE: fputs(HELP, stdout); exit(0);
+    case LAYERS: options.layers = number32("layers", text, 1, 65535); break;
+    case STEPS: options.steps = number32("steps", text, 1, 100000000); break;
+    case WARMUP: options.warmup = number32("warmup", text, 0, 100000000); break;
+    case COMPUTE: options.compute_ns = number("compute-us", text, 0, 60000000) * 1000; break;
+    case SIGNAL: options.signal = signal_of(text); break;
+    case SEED: options.seed = number("seed", text, 0, UINT64_MAX); break;
+    case PROVIDER: options.provider = text; break;
+    case THREADS: options.threads = strcmp(text, "auto") == 0 ? 0 : number32("threads", text, 2, 3); break;
+    case RING: options.ring = power_of_two("ring", text, 2, 1 << 20); break;
+    case WINDOW_CODE: options.window = power_of_two("window", text, 1, protocol::WINDOW / 2); break;
+    case INJECT: add_inject(options.inject, text); break;
+    case CORRUPT: options.corrupt_step = static_cast<int64_t>(number("corrupt", text, 0, INT32_MAX)); break;
+    case JSON: options.is_json = true; break;
+    default: take_shape(options.shape, code, text);
+    }
+}
+
+} // namespace
+
+const char *signal_name(SignalMode mode) {
+    switch (mode) {
+    case SignalMode::Imm: return "imm";
+    case SignalMode::Fence: return "fence";
+    case SignalMode::FenceBatch: return "fence-batch";
+    }
+    return "";
+}
+
+Options parse_options(int count, char **words) {
+    Options options;
+    opterr = 0;
+    for (int code; (code = getopt_long(count, words, ":", LONG_OPTIONS, nullptr)) != -1;) {
+        if (code == '?' || code == ':')
+            refuse("%s %s; --help lists the options", words[optind - 1],
+                   code == ':' ? "needs a value" : "is not an option, or not a whole one");
+        take(options, code, optarg);
+    }
+    if (optind != count) refuse("%s is not an option; --help lists them", words[optind]);
+    check(options);
+    return options;
+}
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,44 @@
+// The command line of efaprof-dispatch.
+#pragma once
+
+#include <stdint.h>
+
+#include "../protocol/heap.h"
+
+namespace efaprof::dispatch {
+
+enum class SignalMode : uint8_t {
+    Imm,        // every put and signal carries an immediate; the receiver restores order
+    Fence,      // every channel tail waits until all earlier operations to its peer have completed
+    FenceBatch, // one such wait per peer, then its channel tails
+};
+
+// Added to one operation's time in each layer, in nanoseconds; see proxy/delay.h.
+struct Inject {
+    uint64_t kernel_ns, ring_ns, proxy_ns, libfabric_ns, nic_ns, rx_ns;
+};
+
+struct Options {
+    protocol::Shape shape = {2, 8, 1024, 4, 16, 4};
+    uint32_t layers = 8;
+    uint32_t steps = 300;
+    uint32_t warmup = 20;
+    uint64_t compute_ns = 200000;
+    SignalMode signal = SignalMode::Imm;
+    uint64_t seed = 1;
+    const char *provider = "tcp";
+    uint32_t threads = 0;  // of a rank; 0: by the number of cores
+    uint32_t ring = 1024;  // commands
+    uint32_t window = 256; // operations in flight
+    Inject inject = {};
+    int64_t corrupt_step = -1; // tests only: damage one token of rank 0 in that step
+    bool is_json = false;
+};
+
+// What stands on the command line, checked as far as it can be without libfabric. Ends the process with a line
+// on stderr and exit code 2 when it is wrong, with 0 after --help.
+Options parse_options(int count, char **words);
+
+const char *signal_name(SignalMode mode);
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,9 @@
+// The ring by itself between two threads: commands per second and round trip.
+#pragma once
+
+namespace efaprof::dispatch {
+
+// `efaprof-dispatch ring …`; returns the exit code.
+int bench_ring(int count, char **words);
+
+} // namespace efaprof::dispatch
