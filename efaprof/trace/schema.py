@@ -123,3 +123,77 @@ OBJECTS: dict[str, pl.DataType] = {
     "extra": pl.UInt64(),
     "nest": pl.UInt16(),
 }
+
+# ---- our own dispatch paths; enums stand in the order of their numbers in format.h
+Phase = pl.Enum(["none", "dispatch", "combine", "compute", "step"])
+CommandKind = pl.Enum(["unknown", "put", "notify", "signal", "barrier"])
+ComputeKind = pl.Enum(["unknown", "stand-in", "copy", "expert", "reduce", "verify"])
+StepKind = pl.Enum(["decode", "prefill", "mixed", "warm-up"])
+WaitKind = pl.Enum(["unknown", "poll", "flush", "barrier"])
+
+# One row per operation that a kernel (or its stand-in) issued, in order of (ring, seq).
+DISPATCH: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "rank": pl.UInt16(),
+    "ring": pl.UInt16(),  # unique in a job
+    "seq": pl.Int64(),
+    "step": pl.UInt32(),
+    "layer": pl.UInt16(),
+    "phase": Phase,
+    "kind": CommandKind,
+    "peer": pl.UInt16(),
+    "channel": pl.UInt16(),
+    "bytes": pl.UInt32(),
+    "is_fenced": pl.Boolean(),
+    "wire_seq": pl.Int64(),  # number among the sequenced operations of (ring, peer, channel); null: none
+    "eagain": pl.UInt16(),
+    "error": pl.UInt16(),  # errno of an error completion, 0 none
+    "outstanding": pl.UInt8(),  # in flight before it: 0 none, else 1 + floor(log2)
+    "enter_ns": pl.Int64(),  # kernel entered the issue
+    "publish_ns": pl.Int64(),  # command visible in the ring
+    "seen_ns": pl.Int64(),  # taken by the proxy
+    "fenced_ns": pl.Int64(),  # everything that it had to wait for has completed; null: not fenced
+    "call_ns": pl.Int64(),  # libfabric entered
+    "return_ns": pl.Int64(),  # doorbell rung
+    "done_ns": pl.Int64(),  # completion seen by the poster
+    "told_ns": pl.Int64(),  # consumer told of it
+    "arrival_ns": pl.Int64(),  # seen on the receiver's completion queue; null: carries nothing to see
+    "signal_ns": pl.Int64(),  # handed over to the receiver's consumer
+    "is_held": pl.Boolean(),  # held back there for order
+}
+
+# One row per step and rank.
+STEPS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "rank": pl.UInt16(),
+    "step": pl.UInt32(),
+    "kind": StepKind,
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),  # begin of the next step: host time between steps is inside
+}
+
+# One row per gate that ended: a poll, a barrier or a flush.
+WAITS: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "rank": pl.UInt16(),
+    "step": pl.UInt32(),
+    "layer": pl.UInt16(),
+    "phase": Phase,
+    "kind": WaitKind,
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "source": pl.UInt16(),  # rank of the operation that was ready last (own rank for a flush)
+    "channel": pl.UInt16(),
+    "seq": pl.Int64(),  # its wire sequence; for a flush its seq in the own ring
+    "signal_ns": pl.Int64(),
+    "polls": pl.UInt32(),
+}
+
+# One row per stretch of the rank's own arithmetic.
+COMPUTES: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "rank": pl.UInt16(),
+    "kind": ComputeKind,
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+}

@@ -1,0 +1,133 @@
+"""Layer costs of each step on each rank: what is open when, the exclusive sweep over it, per-step counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.analyzers.exclusive import PRIORITY, sweep
+from efaprof.analyzers.intervals import EMPTY, IntervalSet, merge, union
+from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from efaprof.trace.widerow import DispatchChunk
+
+# First evidence that the data is visible at the receiver; where nothing is seen there, the local completion.
+DELIVERED = pl.coalesce("arrival_ns", "done_ns")
+# From … to … of one operation in each layer of its path (METHOD §1). PROXY leaves the fence wait out.
+OPERATION_SPANS: dict[Layer, tuple[pl.Expr, pl.Expr]] = {
+    Layer.KERNEL: (pl.col("enter_ns"), pl.col("publish_ns")),
+    Layer.RING: (pl.col("publish_ns"), pl.col("seen_ns")),
+    Layer.PROXY: (pl.coalesce("fenced_ns", "seen_ns"), pl.col("call_ns")),
+    Layer.LIBFABRIC: (pl.col("call_ns"), pl.col("return_ns")),
+    Layer.NIC: (pl.col("return_ns"), DELIVERED),
+    Layer.RX: (pl.col("arrival_ns"), pl.col("signal_ns")),
+}
+# A flush waits for local completions: its operations are in the NIC until then.
+_IS_FLUSHED = (pl.col("phase") == "combine") & (pl.col("kind") == "put")
+_NIC_OPEN_UNTIL = pl.when(_IS_FLUSHED).then(pl.max_horizontal("arrival_ns", "done_ns")).otherwise(DELIVERED)
+
+# Order in which the layers stand in tables of step costs.
+STEP_LAYERS = (*PRIORITY, Layer.IDLE)
+
+
+@dataclass(slots=True)
+class LayerSplitter:
+    """Splits chunks of steps in order; what is still open at a chunk's end goes on in the next one."""
+
+    _open: dict[tuple[int, Layer], IntervalSet] = field(default_factory=dict)
+
+    def split(self, chunk: DispatchChunk) -> pl.DataFrame:
+        """One row per (rank, step): `wall_ns`, `<layer>_ns` (they sum to it), `<layer>_overlapped_ns`, and more.
+
+        `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
+        `proxy_busy_ns`: seen → returned and completion → told, their union; `clip_ns`: by how much deliveries
+        preceded the return of their post, summed. Layers that no operation has are absent.
+        """
+        operations = chunk.operations
+        frames = []
+        for (rank,), steps in chunk.steps.group_by("rank", maintain_order=True):
+            own = operations.filter(pl.col("rank") == rank)
+            inbound = operations.filter(pl.col("peer") == rank)
+            computes = chunk.computes.filter(pl.col("rank") == rank)
+            waits = chunk.waits.filter(pl.col("rank") == rank)
+            frames.append(self._split_rank(int(str(rank)), steps, own, inbound, computes, waits))
+        return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+
+    def _split_rank(
+        self,
+        rank: int,
+        steps: pl.DataFrame,
+        own: pl.DataFrame,
+        inbound: pl.DataFrame,
+        computes: pl.DataFrame,
+        waits: pl.DataFrame,
+    ) -> pl.DataFrame:
+        begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+        open_in = {
+            Layer.COMPUTE: _between(computes, pl.col("begin_ns"), pl.col("end_ns")),
+            Layer.POLL: _between(waits, pl.col("begin_ns"), pl.col("end_ns")),
+            Layer.RX: _between(inbound, *OPERATION_SPANS[Layer.RX]),
+            Layer.NIC: _between(own, pl.col("return_ns"), _NIC_OPEN_UNTIL),
+            Layer.PROXY: merge(
+                _between(own, *OPERATION_SPANS[Layer.PROXY]), _between(own, pl.col("done_ns"), pl.col("told_ns"))
+            ),
+        }
+        for layer in (Layer.KERNEL, Layer.RING, Layer.LIBFABRIC):
+            open_in[layer] = _between(own, *OPERATION_SPANS[layer])
+        for layer, spans in open_in.items():
+            open_in[layer] = merge(self._open.get((rank, layer), EMPTY), spans)
+            self._open[rank, layer] = _beyond(open_in[layer], int(end[-1]))
+        found = sweep({layer: spans for layer, spans in open_in.items() if len(spans.begin)}, begin, end)
+        busy = merge(
+            _between(own, pl.col("seen_ns"), pl.col("return_ns")), _between(own, pl.col("done_ns"), pl.col("told_ns"))
+        )
+        columns = {f"{layer}_ns": ns for layer, ns in found.exclusive.items()}
+        columns |= {f"{layer}_overlapped_ns": ns for layer, ns in found.overlapped.items()}
+        return (
+            steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
+            .with_columns(
+                **{name: pl.Series(values) for name, values in columns.items()},
+                proxy_busy_ns=pl.Series(busy.covered_within(begin, end)),
+            )
+            .join(_sums(own), on="step", how="left")
+            .with_columns(pl.selectors.numeric().fill_null(0))
+        )
+
+
+def _between(frame: pl.DataFrame, begin: pl.Expr, end: pl.Expr) -> IntervalSet:
+    """Union of [begin, end) over the rows that have both."""
+    found = frame.select(begin=begin, end=end).drop_nulls()
+    return union(found["begin"].to_numpy(), found["end"].to_numpy())
+
+
+def _beyond(spans: IntervalSet, time_ns: int) -> IntervalSet:
+    """The part of a set after a time."""
+    rows = spans.end > time_ns
+    return union(np.maximum(spans.begin[rows], time_ns), spans.end[rows])
+
+
+def _sums(own: pl.DataFrame) -> pl.DataFrame:
+    """Per step: operations, bytes, retries, and what waited behind the proxy's earlier commands."""
+    served = own.select("step", "publish_ns", "seen_ns", "return_ns").drop_nulls()
+    busy = union(served["seen_ns"].to_numpy(), served["return_ns"].to_numpy())
+    queue = busy.covered_within(served["publish_ns"].to_numpy(), served["seen_ns"].to_numpy())
+    # In the order of service: was the next command there before this one's call returned?
+    is_waiting = np.append(served["publish_ns"].to_numpy()[1:] <= served["return_ns"].to_numpy()[:-1], False)
+    queued = (
+        served.select("step", queue_ns=pl.Series(queue), is_waiting=pl.Series(is_waiting[: len(queue)]))
+        .group_by("step")
+        .agg(pl.sum("queue_ns"), waiting=pl.sum("is_waiting").cast(pl.Int64), served=pl.len().cast(pl.Int64))
+    )
+    counted = own.group_by("step").agg(
+        operations=pl.len().cast(pl.Int64),
+        bytes=pl.sum("bytes").cast(pl.Int64),
+        eagain=pl.sum("eagain").cast(pl.Int64),
+        unfinished=pl.col("done_ns").is_null().sum().cast(pl.Int64),
+        clip_ns=(pl.col("return_ns") - DELIVERED).clip(lower_bound=0).sum(),
+        fence_wait_ns=(pl.col("fenced_ns") - pl.col("seen_ns")).clip(lower_bound=0).sum(),
+    )
+    return counted.join(queued, on="step", how="left")

@@ -1,0 +1,211 @@
+"""Operations of our own dispatch paths as wide rows, in chunks of whole steps: flat memory, any number of ranks.
+
+The stages of an operation stand in several rings, in the order in which they ended; its (ring, seq) says where they
+belong. Sequences are dense, so a chunk of steps is a range of sequences per ring and every stage is one scatter into it
+(efaprof/trace/widerow.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from efaprof.trace.decode import records, shapes_of
+from efaprof.trace.layout import RX, STAGE, WAIT, Phase, Shape, Stage
+from efaprof.trace.merge import windows
+from efaprof.trace.widerow import DispatchChunk, assemble, u48
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from efaprof.trace.clocks import ClockMap
+    from efaprof.trace.merge import Slice
+    from efaprof.trace.survey import Survey
+
+CHUNK_OPS = 1 << 18
+# A chunk is handed out when all its completions are here and this much time has passed, for arrivals that were held …
+GRACE_NS = 20_000_000
+# … or when this much has passed: what has not completed by then stays open in the table.
+PATIENCE_NS = 1_000_000_000
+SEQ_MASK = np.uint64((1 << 48) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """MARK records of one command ring, in order: where each (step, layer, phase) begins."""
+
+    ring: int
+    process: int
+    rank: int
+    clock: ClockMap
+    first_seq: NDArray[np.int64]
+    time_ns: NDArray[np.int64]
+    step: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    phase: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
+
+    @property
+    def steps(self) -> int:
+        """Whole steps."""
+        return max(len(self.step_rows) - 1, 0)
+
+    def seq_at(self, position: int) -> int:
+        """First sequence of the step at this position."""
+        return int(self.first_seq[self.step_rows[position]])
+
+    def time_at(self, position: int) -> int:
+        """Begin of the step at this position, ns."""
+        return int(self.time_ns[self.step_rows[position]])
+
+
+def has_steps(survey: Survey) -> bool:
+    """The run holds marked steps of our own dispatch paths."""
+    return len(survey.marks.body) > 0
+
+
+def chunks(survey: Survey, *, chunk_ops: int = CHUNK_OPS) -> Iterator[DispatchChunk]:
+    """All whole steps in order, at least one a chunk and about `chunk_ops` operations."""
+    rings = read_marks(survey)
+    if not rings:
+        return
+    cuts = _cuts(rings, chunk_ops)
+    pending = _Pending(rings)
+    done = 0
+    for window in windows(survey.rings):
+        for piece in window.slices:
+            pending.take(piece)
+        while done < len(cuts) - 1 and pending.is_settled(cuts[done + 1]):
+            yield pending.hand_out(cuts[done], cuts[done + 1])
+            done += 1
+    for first, last in zip(cuts[done:-1], cuts[done + 1 :], strict=True):
+        yield pending.hand_out(first, last)
+
+
+def read_marks(survey: Survey) -> list[Marks]:
+    """Marks of each command ring that has at least one whole step, in order of ring."""
+    body, process = survey.marks.body, survey.marks.process
+    clock_of = {ring.process: ring.clock for ring in survey.rings}
+    seq = u48(body["first_seq"])
+    found = []
+    for ring in np.unique(body["ring"]):
+        rows = np.flatnonzero(body["ring"] == ring)
+        rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
+        own = int(process[rows[0]])
+        rank = survey.facts.get((own, "job.rank"))
+        phase = body["phase"][rows].astype(np.int64)
+        marks = Marks(
+            ring=int(ring),
+            process=own,
+            rank=int(ring) if rank is None else rank,
+            clock=clock_of[own],
+            first_seq=seq[rows],
+            time_ns=survey.marks.time_ns[rows],
+            step=body["step"][rows].astype(np.int64),
+            layer=body["layer"][rows].astype(np.int64),
+            phase=phase,
+            kind=body["x"][rows].astype(np.int64),
+            step_rows=np.flatnonzero(phase == Phase.STEP),
+        )
+        if marks.steps:
+            found.append(marks)
+    return found
+
+
+def _cuts(rings: list[Marks], chunk_ops: int) -> list[int]:
+    """Step positions where chunks begin, and the end; steps that a rank did not finish are left out."""
+    steps = min(marks.steps for marks in rings)
+    cuts, taken = [0], 0
+    for position in range(1, steps + 1):
+        total = sum(marks.seq_at(position) - marks.seq_at(0) for marks in rings)
+        if total - taken >= chunk_ops or position == steps:
+            cuts.append(position)
+            taken = total
+    return cuts
+
+
+class _Pending:
+    """Records read and not yet handed out."""
+
+    def __init__(self, rings: list[Marks]) -> None:
+        self._rings = rings
+        self._stages: dict[int, list[NDArray[np.void]]] = {marks.ring: [] for marks in rings}
+        self._rx: dict[int, list[NDArray[np.void]]] = {marks.process: [] for marks in rings}
+        self._waits: dict[int, list[NDArray[np.void]]] = {marks.process: [] for marks in rings}
+        self._reached_ns = np.iinfo(np.int64).min
+        self._wire: dict[tuple[int, int], int] = {}  # (ring, peer and channel) → next wire sequence
+
+    def take(self, piece: Slice) -> None:
+        """Keep the dispatch records of a slice."""
+        self._reached_ns = max(self._reached_ns, int(piece.loaded.order_ns[piece.high - 1]))
+        process = piece.loaded.ring.process
+        if process not in self._rx:
+            return
+        chunk = piece.loaded.chunk
+        shapes = shapes_of(chunk)
+        inside = np.zeros(len(shapes), np.bool_)
+        inside[piece.low : piece.high] = True
+        self._rx[process].append(records(chunk, inside & (shapes == Shape.RX), RX))
+        self._waits[process].append(records(chunk, inside & (shapes == Shape.WAIT), WAIT))
+        stages = records(chunk, inside & (shapes == Shape.STAGE), STAGE)
+        ring_of = (stages["op"] >> np.uint64(48)).astype(np.int64)
+        for ring in np.unique(ring_of):
+            if int(ring) in self._stages:
+                self._stages[int(ring)].append(stages[ring_of == ring])
+
+    def is_settled(self, position: int) -> bool:
+        """Nothing more is to come for the steps before this position."""
+        end = max(marks.time_at(position) for marks in self._rings)
+        if self._reached_ns < end + GRACE_NS:
+            return False
+        if self._reached_ns >= end + PATIENCE_NS:
+            return True
+        return all(self._has_completed(marks, position) for marks in self._rings)
+
+    def _has_completed(self, marks: Marks, position: int) -> bool:
+        """Every command of the ring before this position has a NIC stage among what is pending."""
+        boundary = marks.seq_at(position)
+        done = 0
+        lowest = boundary
+        for part in self._stages[marks.ring]:
+            seq = (part["op"] & SEQ_MASK).astype(np.int64)
+            is_nic = ((part["kind"] & 0xFF) == Stage.NIC) & (seq < boundary)
+            done += int(is_nic.sum())
+            is_command = (part["kind"] & 0xFF) == Stage.KERNEL
+            if is_command.any():
+                lowest = min(lowest, int(seq[is_command].min()))
+        return done >= boundary - lowest
+
+    def hand_out(self, first: int, last: int) -> DispatchChunk:
+        """The steps [first, last) as tables; later records stay pending."""
+        stages = {}
+        for marks in self._rings:
+            mine = _joined(self._stages[marks.ring], STAGE)
+            is_compute = (mine["kind"] & 0xFF) == Stage.COMPUTE
+            end = marks.time_at(last)
+            later = np.where(
+                is_compute,
+                marks.clock.to_ns(mine["t_end"].astype(np.int64)) > end,
+                (mine["op"] & SEQ_MASK).astype(np.int64) >= marks.seq_at(last),
+            )
+            stages[marks.ring] = mine[~later]
+            self._stages[marks.ring] = [mine[later]]
+        waits = {}
+        for marks in self._rings:
+            mine = _joined(self._waits[marks.process], WAIT)
+            later = mine["step"].astype(np.int64) >= marks.step[marks.step_rows[last]]
+            waits[marks.process] = mine[~later]
+            self._waits[marks.process] = [mine[later]]
+        rx = {process: _joined(parts, RX) for process, parts in self._rx.items()}
+        chunk, rest = assemble(self._rings, (first, last), stages, waits, rx, self._wire)
+        self._rx = {process: [left] for process, left in rest.items()}
+        return chunk
+
+
+def _joined(parts: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
