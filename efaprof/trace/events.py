@@ -1,0 +1,129 @@
+"""Tables that need no pairing: arrivals, completion-queue reads, counters, spans; and who took part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.trace import fabric, schema
+from efaprof.trace.decode import records, shapes_of
+from efaprof.trace.frames import empty, frame, named
+from efaprof.trace.layout import COUNTER, SPAN, Shape
+from efaprof.trace.objects import NONE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from efaprof.trace.frames import Column
+    from efaprof.trace.merge import Slice, Window
+    from efaprof.trace.posts import Completions
+    from efaprof.trace.survey import Survey
+
+
+PARENT = "parent"  # producer name of the recorder's own ring
+
+
+def arrivals(completions: Completions) -> pl.DataFrame:
+    """Frame of completion-queue entries that met no post."""
+    flags = completions.flags
+    error = completions.error
+    has_data = (flags & np.uint32(fabric.FI_REMOTE_CQ_DATA)) != 0
+    columns: dict[str, Column] = {
+        "process": completions.process, "thread": completions.thread, "cq": completions.cq.astype(np.uint32),
+        "nest": completions.nest, "time_ns": completions.end_ns, "context": completions.context,
+        "source": completions.source, "immediate": completions.data_flags.astype(np.uint32), "flags": flags,
+        "bytes": completions.len_kind_err.astype(np.uint32), "error": error,
+        "is_explained": completions.is_explained,
+    }  # fmt: skip
+    null = {
+        "cq": completions.cq == NONE, "source": completions.source == np.uint64(fabric.FI_ADDR_UNSPEC),
+        "immediate": ~has_data,
+    }  # fmt: skip
+    return frame(schema.ARRIVALS, columns, null=null)
+
+
+def reads(window: Window, survey: Survey) -> pl.DataFrame:
+    """Frame of the completion-queue reads of a window, in order of their end."""
+    made = [_reads(part, survey) for part in window.slices if part.cq_range.start < part.cq_range.stop]
+    return pl.concat(made).sort("end_ns", maintain_order=True) if made else empty(schema.READS)
+
+
+def _reads(part: Slice, survey: Survey) -> pl.DataFrame:
+    loaded, rows = part.loaded, part.cq_range
+    cq, position = loaded.cq, loaded.cq.position[rows]
+    end_ns = loaded.time_ns[position]
+    queue = survey.objects.queues.find(loaded.ring.process, cq.cq[rows], end_ns)
+    columns: dict[str, Column] = {
+        "process": np.full(len(position), loaded.ring.process, np.uint32), "thread": part.threads(position),
+        "cq": queue.astype(np.uint32), "nest": cq.nest[rows],
+        "begin_ns": np.minimum(loaded.ring.clock.to_ns(cq.begin[rows]), end_ns), "end_ns": end_ns,
+        "entries": cq.entries[rows].astype(np.uint16), "empties": cq.empties[rows],
+    }  # fmt: skip
+    return frame(schema.READS, columns, null={"cq": queue == NONE})
+
+
+def counters(window: Window, survey: Survey) -> pl.DataFrame:
+    """Frame of the counter samples of a window."""
+    made = []
+    for part, which, body, time_ns in _of_shape(window, Shape.COUNTER, COUNTER):
+        columns: dict[str, Column] = {
+            "process": np.full(len(body), part.loaded.ring.process), "name": _names(survey, body["name"]),
+            "time_ns": time_ns, "value": body["value"], "is_monotone": which & 0xFF == 1,
+        }  # fmt: skip
+        made.append(frame(schema.COUNTERS, columns))
+    return pl.concat(made).sort("time_ns", maintain_order=True) if made else empty(schema.COUNTERS)
+
+
+def spans(window: Window, survey: Survey) -> pl.DataFrame:
+    """Frame of the named stretches of host time of a window."""
+    made = []
+    for part, kind, body, time_ns in _of_shape(window, Shape.SPAN, SPAN):
+        begin = part.loaded.ring.clock.to_ns(body["t_end"].astype(np.int64) - body["dur"])
+        position = _positions(part, Shape.SPAN)
+        columns: dict[str, Column] = {
+            "process": np.full(len(body), part.loaded.ring.process), "thread": part.threads(position),
+            "name": _names(survey, body["name"]), "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns,
+            "depth": body["x"], "is_step": kind & 0xFF == 3, "payload": body["payload"],
+        }  # fmt: skip
+        made.append(frame(schema.SPANS, columns))
+    return pl.concat(made).sort("begin_ns", maintain_order=True) if made else empty(schema.SPANS)
+
+
+def _positions(part: Slice, shape: Shape) -> NDArray[np.int64]:
+    return part.low + np.flatnonzero(shapes_of(part.loaded.chunk)[part.low : part.high] == shape)
+
+
+def _of_shape(
+    window: Window, shape: Shape, dtype: np.dtype[np.void]
+) -> Iterator[tuple[Slice, NDArray[np.uint16], NDArray[np.void], NDArray[np.int64]]]:
+    for part in window.slices:
+        position = _positions(part, shape)
+        if len(position):
+            chosen = np.zeros(len(part.loaded.chunk.starts), np.bool_)
+            chosen[position] = True
+            loaded = part.loaded
+            yield part, loaded.chunk.kinds[position], records(loaded.chunk, chosen, dtype), loaded.time_ns[position]
+
+
+def _names(survey: Survey, ids: NDArray[np.uint64]) -> pl.Series:
+    keys, codes = np.unique(ids, return_inverse=True)
+    return named(tuple(survey.names.get(int(key), f"name {int(key):#x}") for key in keys), schema.SPANS["name"], codes)
+
+
+def processes(survey: Survey, rank: int | None) -> pl.DataFrame:
+    """One row per process; `rank` is the run's, of every process but the recorder."""
+    rows = [
+        (row, one.identity.host, one.identity.pid, None if one.producer == PARENT else rank, one.comm, one.producer)
+        for row, one in enumerate(survey.processes)
+    ]
+    return pl.DataFrame(rows, schema=dict(schema.PROCESSES), orient="row")
+
+
+def threads(survey: Survey) -> pl.DataFrame:
+    """One row per thread."""
+    rows = [(row, one.process, one.tid, one.comm) for row, one in enumerate(survey.threads)]
+    return pl.DataFrame(rows, schema=dict(schema.THREADS), orient="row")

@@ -1,0 +1,158 @@
+"""All rings of a run side by side, in windows of time and bounded memory.
+
+A window takes from every ring the records up to a common time, the earliest end of any loaded part; so at least one
+part is used up each time. A libfabric call is recorded when it returns but belongs where it began, and what a ring
+still holds may have begun long ago: `settled_ns` says up to where nothing is missing any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from efaprof.trace.decode import CqFields, OpFields
+from efaprof.trace.rawfile import read_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from efaprof.trace.rawfile import Chunk
+    from efaprof.trace.survey import Ring
+
+NEVER = np.iinfo(np.int64).max
+
+
+class Loaded:
+    """One part of one ring in memory, its times in nanoseconds."""
+
+    def __init__(self, ring: Ring, part: int) -> None:
+        own = ring.parts[part]
+        self.ring = ring
+        self.chunk: Chunk = read_chunk(ring.raw, own.begin, own.end)
+        self.time_ns = time_ns = ring.clock.to_ns(self.chunk.t_end)
+        # Records of one thread are in order but for a name written between a call and its record.
+        self.order_ns: NDArray[np.int64] = np.maximum.accumulate(time_ns) if len(time_ns) else time_ns
+        self.ops = OpFields(self.chunk)
+        self.return_ns: NDArray[np.int64] = time_ns[self.ops.position]
+        self.post_ns = np.minimum(ring.clock.to_ns(self.ops.begin), self.return_ns)
+        later = [p.first_call_ticks for p in ring.parts[part + 1 :]]
+        self._later_ns = _ns(ring, min(later)) if later else NEVER
+        self._earliest_ns: NDArray[np.int64] = np.minimum.accumulate(self.post_ns[::-1])[::-1]
+        self._cq: CqFields | None = None
+
+    @property
+    def cq(self) -> CqFields:
+        """Completion-queue reads of the part, decoded when first asked for."""
+        if self._cq is None:
+            self._cq = CqFields(self.chunk)
+        return self._cq
+
+    def earliest_call_ns(self, record: int) -> int:
+        """Begin of the earliest call from this record on, to the end of the ring."""
+        op = int(np.searchsorted(self.ops.position, record))
+        return min(int(self._earliest_ns[op]) if op < len(self._earliest_ns) else NEVER, self._later_ns)
+
+
+def _ns(ring: Ring, ticks: int) -> int:
+    return int(ring.clock.to_ns(np.array([ticks]))[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records [low, high) of a loaded part."""
+
+    loaded: Loaded
+    low: int
+    high: int
+
+    @property
+    def op_range(self) -> slice:
+        """Rows of `loaded.ops` in it."""
+        low, high = np.searchsorted(self.loaded.ops.position, (self.low, self.high))
+        return slice(int(low), int(high))
+
+    @property
+    def cq_range(self) -> slice:
+        """Rows of `loaded.cq` in it."""
+        low, high = np.searchsorted(self.loaded.cq.position, (self.low, self.high))
+        return slice(int(low), int(high))
+
+    def threads(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Thread that wrote each of these records."""
+        ring = self.loaded.ring
+        if len(ring.thread_rows) == 1:
+            return np.full(len(positions), ring.thread_rows[0])
+        slots = self.loaded.chunk.base + self.loaded.chunk.starts[positions]
+        found: NDArray[np.int64] = ring.thread_rows[np.searchsorted(ring.thread_slots, slots, side="right") - 1]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The next records of all rings."""
+
+    slices: tuple[Slice, ...]
+    settled_ns: int  # every call that began, and every read that ended, before this time has been seen
+
+
+class _Cursor:
+    """How far one ring has been read."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+        self._part = 0
+        self._at = 0
+        self._loaded = Loaded(ring, 0)
+
+    @property
+    def is_last(self) -> bool:
+        """Nothing lies behind the loaded part."""
+        return self._part == len(self._ring.parts) - 1
+
+    @property
+    def is_finished(self) -> bool:
+        """Everything was taken."""
+        return self.is_last and self._at == len(self._loaded.order_ns)
+
+    @property
+    def reach_ns(self) -> int:
+        """No later part holds a record that belongs before this time."""
+        return NEVER if self.is_last else _ns(self._ring, self._ring.parts[self._part].last_ticks)
+
+    @property
+    def earliest_call_ns(self) -> int:
+        """Begin of the earliest call not yet taken."""
+        return self._loaded.earliest_call_ns(self._at)
+
+    def take(self, until_ns: int) -> Slice | None:
+        """Records up to a time."""
+        stop = int(np.searchsorted(self._loaded.order_ns, until_ns, side="right"))
+        taken = Slice(self._loaded, self._at, stop) if stop > self._at else None
+        self._at = max(stop, self._at)
+        return taken
+
+    def advance(self) -> None:
+        """Load the next part when this one is used up."""
+        while self._at == len(self._loaded.order_ns) and not self.is_last:
+            self._part += 1
+            self._loaded, self._at = Loaded(self._ring, self._part), 0
+
+
+def windows(rings: Sequence[Ring]) -> Iterator[Window]:
+    """All records of all rings; the same windows each time."""
+    cursors = [_Cursor(ring) for ring in rings if ring.parts]
+    for cursor in cursors:
+        cursor.advance()
+    cursors = [cursor for cursor in cursors if not cursor.is_finished]
+    while cursors:
+        until_ns = min(cursor.reach_ns for cursor in cursors)
+        slices = tuple(taken for cursor in cursors if (taken := cursor.take(until_ns)))
+        for cursor in cursors:
+            cursor.advance()
+        cursors = [cursor for cursor in cursors if not cursor.is_finished]
+        settled = min((cursor.earliest_call_ns for cursor in cursors), default=NEVER)
+        yield Window(slices, min(settled, until_ns if until_ns == NEVER else until_ns + 1))
