@@ -15,9 +15,10 @@ uint64_t address(const void *pointer) {
     return reinterpret_cast<uint64_t>(pointer);
 }
 
-inline void count_empty(Thread &thread, const fid_cq *cq) {
+inline void count_empty(Call &call, const fid_cq *cq) {
     if (__builtin_expect(!recording(), 0)) return;
-    CqSeen &seen = cq_seen(thread, address(cq));
+    CqSeen &seen = cq_seen(call.thread(), address(cq));
+    seen.nest = call.nest();
     if (__builtin_expect(++seen.empties == kMostEmpties, 0)) {
         write_idle(seen);
         seen.empties = 0;
@@ -37,7 +38,7 @@ template <uint8_t What> struct Read {
         const ssize_t ret = real(cq, buf, count, from...);
         call.leave();
         if (__builtin_expect(ret == -FI_EAGAIN, 1)) {
-            count_empty(call.thread(), cq);
+            count_empty(call, cq);
         } else if (ret > 0) {
             const fi_addr_t *sources = nullptr;
             ((sources = from), ...);
@@ -57,7 +58,7 @@ template <uint8_t What, class... From> struct WaitingRead {
         const ssize_t ret = real(cq, buf, count, from..., cond, timeout);
         call.leave();
         if (ret == -FI_EAGAIN) {
-            count_empty(call.thread(), cq);
+            count_empty(call, cq);
         } else if (ret > 0) {
             const fi_addr_t *sources = nullptr;
             ((sources = from), ...);

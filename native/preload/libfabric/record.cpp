@@ -137,7 +137,8 @@ void write_cq_error(CqSeen &seen, const fi_cq_err_entry &entry, uint64_t t_begin
 void write_idle(const CqSeen &seen) {
     const uint64_t t = now();
     if (auto *record = reserve<efaprof_cq>()) {
-        *record = {head(t, t, EFAPROF_KIND(EFAPROF_SHAPE_CQ, EFAPROF_CQ_IDLE), 0), seen.cq, seen.empties, seen.format};
+        const uint32_t flags = seen.format | static_cast<uint32_t>(seen.nest) << 8;
+        *record = {head(t, t, EFAPROF_KIND(EFAPROF_SHAPE_CQ, EFAPROF_CQ_IDLE), 0), seen.cq, seen.empties, flags};
         publish(record);
     }
 }

@@ -51,6 +51,7 @@ struct CqSeen {
     uint32_t generation;
     uint32_t empties;
     uint8_t format;
+    uint8_t nest; // at which it was polled last
     bool has_source;
 };
 
