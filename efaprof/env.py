@@ -10,4 +10,5 @@ RUN_DIR = "EFAPROF_RUN_DIR"  # set by record: the run directory
 JOB_ID = "EFAPROF_JOB_ID"  # set by the user: names the job that several runs belong to
 LIB_DIR = "EFAPROF_LIB_DIR"  # set by developers: folder with libefaprof*.so, instead of the packaged one
 LIBFABRIC = "EFAPROF_LIBFABRIC"  # set by the user: path of the libfabric to use
+SSH_CONNECTION = "SSH_CONNECTION"  # set by sshd: `efaprof open` starts no browser and says how to tunnel
 REAL_DATA = "EFAPROF_REAL_DATA"  # set by CI: folder with real measurements that some tests read

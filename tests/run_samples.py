@@ -54,7 +54,9 @@ def ops_frame(rows: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame([{"op": number, **row} for number, row in enumerate(rows)], schema=schema.OPS)
 
 
-def steady_ops(count: int, *, processes: int = 2, threads: int = 2, flight_ns: int = 9_000, seed: int = 1) -> pl.DataFrame:
+def steady_ops(
+    count: int, *, processes: int = 2, threads: int = 2, flight_ns: int = 9_000, seed: int = 1
+) -> pl.DataFrame:
     """Many operations: every thread posts at its own pace, completions come after about `flight_ns`."""
     rng = np.random.default_rng(seed)
     caller = rng.integers(0, processes * threads, count)
@@ -81,16 +83,25 @@ def steady_ops(count: int, *, processes: int = 2, threads: int = 2, flight_ns: i
         }
     ).with_columns(pl.when(pl.col("match") == Match.EXACT.value).then("done_ns").alias("done_ns"))
     missing = {name: pl.lit(value) for name, value in OP_DEFAULTS.items() if name not in frame.columns}
-    return frame.with_columns(**missing).select(
-        pl.col(name).cast(dtype) for name, dtype in schema.OPS.items()
-    ).sort("post_ns")
+    return (
+        frame.with_columns(**missing)
+        .select(pl.col(name).cast(dtype) for name, dtype in schema.OPS.items())
+        .sort("post_ns")
+    )
 
 
 def processes_frame(count: int = 2, *, hosts: tuple[str, ...] = ("node-a", "node-b")) -> pl.DataFrame:
     """Ranks 0… , one pid for all: as in containers on several hosts."""
     return pl.DataFrame(
         [
-            {"process": n, "host": hosts[n % len(hosts)], "pid": 4242, "rank": n, "comm": "worker", "producer": "libefaprof-fi"}
+            {
+                "process": n,
+                "host": hosts[n % len(hosts)],
+                "pid": 4242,
+                "rank": n,
+                "comm": "worker",
+                "producer": "libefaprof-fi",
+            }
             for n in range(count)
         ],
         schema=schema.PROCESSES,
@@ -101,7 +112,12 @@ def threads_frame(count: int = 4, *, per_process: int = 2) -> pl.DataFrame:
     """Threads; the first of each process is its main thread."""
     return pl.DataFrame(
         [
-            {"thread": n, "process": n // per_process, "tid": 4242 + n % per_process, "comm": f"worker-{n % per_process}"}
+            {
+                "thread": n,
+                "process": n // per_process,
+                "tid": 4242 + n % per_process,
+                "comm": f"worker-{n % per_process}",
+            }
             for n in range(count)
         ],
         schema=schema.THREADS,

@@ -1,14 +1,14 @@
 """The frame of the picture: processes, their threads, and per process an "efaprof" group in the order of the path.
 
-rank 0 · fi_pingpong · pid 4242           process
-  fi_pingpong 4242                        threads, with the program's own spans
+rank 0 · fi_pingpong                      process
+  fi_pingpong                             threads, with the program's own spans
   efaprof                                 group, its lines in this order
+    outstanding operations, …             counters
     libfabric                             calls: one line a posting thread
     libfabric (tcp under rxm)             calls of a provider on the one below it
     nic                                   doorbell → done, in lanes
-    rx: posted receives                   posted → arrived, in lanes
-    …
-    outstanding operations                counters
+    rx: arrivals, posted receives         what came in, what waits for it
+    completion queue reads                those that returned entries
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from efaprof.export.timeline import ProcessFacts, ThreadFacts
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     import polars as pl
 
     from efaprof.export.batch import CallKey
 
-# Place of each kind of line within its process; lines of one kind follow each other.
+# Place of each kind of line within its process; lines of one kind follow each other. Counters stand first: below the
+# lanes of the NIC they would be a screen away from what they explain.
 _STEP = 100_000
 _PLACE: dict[str, int] = {
     name: _STEP * place
     for place, name in enumerate(
-        (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX, "completion queue", "counter")
+        ("counter", Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX, "completion queue")
     )
 }
-_FIRST_OTHER_TID = 1_000_000  # tids of threads that are not the main one; above all pids of the file
+HOST_STRIDE = 10_000_000  # above every pid that Linux gives
 
 
 @dataclass(slots=True)
@@ -45,6 +48,8 @@ class Groups:
     processes: pl.DataFrame
     threads: pl.DataFrame
     keys: list[CallKey] = field(default_factory=list)
+    _pids: dict[int, Hashable] = field(default_factory=dict)
+    _tids: dict[int, Hashable] = field(default_factory=dict)
     _process_tracks: dict[int, int] = field(default_factory=dict)
     _thread_tracks: dict[int, int] = field(default_factory=dict)
     _group_tracks: dict[int, int] = field(default_factory=dict)
@@ -52,12 +57,14 @@ class Groups:
     _counters: Counter[int] = field(default_factory=Counter)
     _processes: dict[int, dict[str, Any]] = field(init=False)
     _threads: dict[int, dict[str, Any]] = field(init=False)
+    _hosts: list[str] = field(init=False)
     _uppers: dict[tuple[int, int], set[str]] = field(init=False)
     _posters: dict[tuple[int, int, str], int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._processes = {row["process"]: row for row in self.processes.to_dicts()}
         self._threads = {row["thread"]: row for row in self.threads.to_dicts()}
+        self._hosts = sorted({row["host"] or "" for row in self._processes.values()})
         self._uppers = defaultdict(set)
         self._posters = Counter()
         for key in self.keys:
@@ -65,27 +72,22 @@ class Groups:
             self._posters[key.process, key.nest, key.provider] += 1
 
     def process(self, process: int) -> int:
-        """Track of a process. Its pid in the file is its number + 1: real ones of several hosts may collide."""
+        """Track of a process."""
         track = self._process_tracks.get(process)
         if track is None:
             row = self._processes.get(process, {})
-            host, pid = row.get("host") or "", row.get("pid") or 0
-            labels = tuple(text for text in (f"pid {pid}" if pid else "", host) if text)
-            track = self._process_tracks[process] = self.board.track(
-                self.process_name(process), process=ProcessFacts(process + 1, labels)
-            )
+            facts = ProcessFacts(self._pid(process), (row["host"],) if row.get("host") else ())
+            track = self._process_tracks[process] = self.board.track(self.process_name(process), process=facts)
         return track
 
     def process_name(self, process: int) -> str:
-        """What the process is called in tracks and messages."""
+        """What the process is called; viewers put the pid behind it."""
         row = self._processes.get(process, {})
-        hosts = {other.get("host") for other in self._processes.values()}
-        rank, host, pid = row.get("rank"), row.get("host"), row.get("pid")
+        rank, comm, pid = row.get("rank"), row.get("comm") or "process", row.get("pid")
         parts = (
             "" if rank is None else f"rank {rank}",
-            row.get("comm") or "process",
-            f"pid {pid}" if pid else "",
-            host if host and len(hosts) > 1 else "",
+            comm,
+            f"pid {pid}" if pid and pid != self._pid(process) else "",
         )
         return " · ".join(part for part in parts if part)
 
@@ -97,16 +99,32 @@ class Groups:
             process = int(row.get("process") or 0)
             parent = self.process(process)
             is_main = row.get("tid") is not None and row.get("tid") == self._processes.get(process, {}).get("pid")
-            tid = process + 1 if is_main else _FIRST_OTHER_TID + thread
+            tid = (
+                self._pid(process) if is_main else self._unique(row.get("tid"), process, self._tids, ("thread", thread))
+            )
             track = self._thread_tracks[thread] = self.board.track(
-                self.thread_name(thread), parent=parent, thread=ThreadFacts(process + 1, tid)
+                row.get("comm") or "thread", parent=parent, thread=ThreadFacts(self._pid(process), tid)
             )
         return track
 
     def thread_name(self, thread: int) -> str:
-        """Name and real tid."""
+        """Name and real tid, for lines that belong to a thread and for messages."""
         row = self._threads.get(thread, {})
         return f"{row.get('comm') or 'thread'} {row.get('tid', thread)}"
+
+    def _pid(self, process: int) -> int:
+        return self._unique(self._processes.get(process, {}).get("pid"), process, self._pids, process)
+
+    def _unique(self, number: int | None, process: int, taken: dict[int, Hashable], owner: Hashable) -> int:
+        """The real pid or tid where it is the only one in the file, else raised by whole HOST_STRIDEs.
+
+        Those of several hosts collide, in containers as a rule, and a viewer would merge the two.
+        """
+        host = self._processes.get(process, {}).get("host") or ""
+        unique = (number or 0) + HOST_STRIDE * (self._hosts.index(host) if host in self._hosts else 0)
+        while unique == 0 or taken.setdefault(unique, owner) != owner:
+            unique += HOST_STRIDE
+        return unique
 
     def group(self, process: int) -> int:
         """The process's "efaprof" track, which orders what is below it."""

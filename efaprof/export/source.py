@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from efaprof.export.perfetto.tracks import ClockReading
     from efaprof.export.timeline import Fact
 
-CHUNK_ROWS = 200_000
+CHUNK_ROWS = 1 << 18  # as many as a row group of the kept tables
 FOREVER_NS = 2**62
 # First and last instant of a row of each table.
 EXTENT: dict[str, tuple[pl.Expr, pl.Expr]] = {
@@ -69,6 +69,7 @@ class RunTables:
     facts: dict[str, Fact] = field(default_factory=dict)
     identity: str = ""  # the run's name, unlike any other run's
     window: Window | None = None
+    keep_alive: object = None  # whose end removes the files behind the tables
 
     def named(self) -> dict[str, pl.LazyFrame]:
         """The tables whose rows have times, each row touching the window."""

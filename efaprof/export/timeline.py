@@ -18,7 +18,7 @@ UNFINISHED = -1  # duration of a slice that has not ended
 
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
-    """A process as a timeline knows it. `pid` is unique in the file; the real one stands in the track's name."""
+    """A process as a timeline knows it; `pid` is unique in the file."""
 
     pid: int
     labels: tuple[str, ...] = ()
