@@ -1,0 +1,78 @@
+// The structures of the EFA direct verbs ABI, as of rdma-core 64: programs pass theirs, perhaps older and shorter,
+// with its length. Laid out here because the installed header is often older than the libfabric that runs.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <stdint.h>
+
+#include "wire.h"
+
+enum {
+    SOFTEFA_CAP_RDMA_READ = 1 << 0,
+    SOFTEFA_CAP_RNR_RETRY = 1 << 1,
+    SOFTEFA_CAP_CQ_WITH_SGID = 1 << 2,
+    SOFTEFA_CAP_RDMA_WRITE = 1 << 3,
+    SOFTEFA_CAP_UNSOLICITED_WRITE_RECV = 1 << 4,
+};
+
+struct softefa_efadv_device_attr {
+    uint64_t comp_mask;
+    uint32_t max_sq_wr, max_rq_wr;
+    uint16_t max_sq_sge, max_rq_sge;
+    uint16_t inline_buf_size, inline_buf_size_ex;
+    uint32_t device_caps, max_rdma_size;
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_device_attr, 32);
+
+struct softefa_efadv_ah_attr {
+    uint64_t comp_mask;
+    uint16_t ahn;
+    uint8_t reserved[6];
+};
+
+struct softefa_efadv_qp_init_attr {
+    uint64_t comp_mask;
+    uint32_t driver_qp_type; // 0: SRD
+    uint16_t flags;          // bit 0: unsolicited write receive
+    uint8_t sl, reserved;
+    uint64_t wr_flags;
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_qp_init_attr, 24);
+
+struct softefa_efadv_wq_attr {
+    uint64_t comp_mask;
+    uint8_t *buffer;
+    uint32_t entry_size, num_entries;
+    uint32_t *doorbell;
+    uint32_t max_batch;
+    uint16_t caps;
+    uint8_t reserved[2];
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_wq_attr, 40);
+
+struct softefa_efadv_cq_init_attr {
+    uint64_t comp_mask;
+    uint64_t wc_flags; // bit 0: source gid, bit 1: is unsolicited
+    uint64_t flags;    // bit 0: external memory, which we do not have
+    uint8_t ext_mem_dmabuf[32];
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_cq_init_attr, 56);
+
+struct softefa_efadv_cq_attr {
+    uint64_t comp_mask;
+    uint8_t *buffer;
+    uint32_t entry_size, num_entries;
+    uint32_t *doorbell;
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_cq_attr, 32);
+
+struct softefa_efadv_cq {
+    uint64_t comp_mask;
+    int (*wc_read_sgid)(struct softefa_efadv_cq *cq, union ibv_gid *gid);
+    bool (*wc_is_unsolicited)(struct softefa_efadv_cq *cq);
+};
+
+struct softefa_efadv_mr_attr {
+    uint64_t comp_mask;
+    uint16_t ic_id_validity, recv_ic_id, rdma_read_ic_id, rdma_recv_ic_id;
+};
