@@ -90,6 +90,6 @@ def _label(axes: Axes, quantity: str) -> None:
     axes.xaxis.set_major_formatter("{x:.0f}")
     axes.set_xlabel("concurrency")
     axes.set_ylabel(quantity)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
     axes.grid(alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
