@@ -256,5 +256,5 @@ def _frame(columns: Mapping[str, NDArray[np.int64]], wanted: Mapping[str, pl.Dat
             )
         elif dtype == pl.Boolean():
             nulled = nulled == 1
-        out.append((values, nulled.cast(dtype)))
+        out.append((values, nulled.cast(dtype).alias(name)))
     return pl.DataFrame([series for series, _ in out]).select([expression for _, expression in out])
