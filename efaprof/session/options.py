@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from efaprof.session.probes import ProbeName
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 DEFAULT_MAX_SIZE = 4 << 30
@@ -28,11 +29,14 @@ class RecordOptions:
     libfabric: Path | None = None  # the libfabric that the program is to use
     probes: frozenset[ProbeName] = frozenset(ProbeName)
     require: frozenset[ProbeName] = frozenset()
+    emulated: tuple[str, ...] = ()  # what of the command is emulated, when the caller knows
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)  # of the command; the machine's is added
 
     def for_manifest(self) -> dict[str, Any]:
-        """The options as JSON values; the command stands in the manifest by itself."""
+        """The options as JSON values; the command and what is known of it stand in the manifest by themselves."""
         values = asdict(self)
-        del values["argv"], values["output"], values["force"]
+        for known in ("argv", "output", "force", "emulated", "fingerprint"):
+            del values[known]
         values["libfabric"] = str(self.libfabric) if self.libfabric else None
         values["probes"], values["require"] = sorted(self.probes), sorted(self.require)
         return values
