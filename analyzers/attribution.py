@@ -1,0 +1,148 @@
+"""Per-step layer costs (efaprof.analyzers.layers) into the split of a decode step, with its intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate
+from efaprof.analyzers.layers import STEP_LAYERS
+from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NS_PER_US = 1_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSplit:
+    """What one layer takes of a decode step, mean over kept steps and ranks."""
+
+    layer: Layer
+    us: Estimate  # its part of the split: these sum to the wall time
+    share: float
+    overlapped_us: float  # open, but under another layer
+    queue_us: float | None  # summed over operations; only ring has one
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeSplit:
+    """A decode step split into layers by the exclusive sweep (METHOD §2)."""
+
+    method: str
+    steps: int  # kept
+    steps_excluded: dict[str, int]  # kind of step → how many
+    ranks: tuple[int, ...]
+    wall_us: Estimate  # rank-local
+    job_wall_us: float  # last rank's end to last rank's end
+    layers: tuple[LayerSplit, ...]
+    coverage: float  # 1 − (unattributed + idle) / wall
+    conservation_error_ns: int  # largest |Σ layers − wall| of any step
+    overlap_clip_ns: float  # per step: by how much deliveries preceded the return of their post
+    operations_per_step: float  # per rank
+    bytes_per_step: float
+    unfinished: int  # operations without a completion
+    batching: Batching
+    drift: float | None  # change of the wall time over the run, as a part of it, when it is significant (p < 0.01)
+    tail: dict[Layer, float]  # share above p99 less share at p40–p60
+
+    def of(self, layer: Layer) -> LayerSplit | None:
+        """One layer's row, or None where the path has no such layer."""
+        return next((row for row in self.layers if row.layer is layer), None)
+
+
+def decode_split(step_costs: pl.DataFrame) -> DecodeSplit | None:
+    """The split over decode steps that every rank finished; None when there is none.
+
+    Needs the columns of `LayerSplitter.split`: rank, step, kind, begin_ns, wall_ns, <layer>_ns and the counts.
+    """
+    decode = step_costs.filter(pl.col("kind") == "decode")
+    if decode.is_empty():
+        return None
+    layers = [layer for layer in STEP_LAYERS if f"{layer}_ns" in decode.columns]
+    by_step = _mean_over_ranks(decode, layers)
+    wall = by_step["wall_ns"].to_numpy() / NS_PER_US
+    batching = choose_batching(wall)
+    mean_wall = estimate(wall, batching)
+    excluded = step_costs.filter(pl.col("kind") != "decode").group_by("kind").agg(pl.n_unique("step"))
+    exact = decode.select((pl.sum_horizontal(f"{layer}_ns" for layer in layers) - pl.col("wall_ns")).abs().max())
+    unplaced = [name for name in (f"{Layer.IDLE}_ns", f"{Layer.UNATTRIBUTED}_ns") if name in by_step.columns]
+    idle_us = sum(_mean_us(by_step, name) for name in unplaced)
+    return DecodeSplit(
+        method="exclusive",
+        steps=len(by_step),
+        steps_excluded={str(kind): int(count) for kind, count in excluded.sort("kind").iter_rows()},
+        ranks=tuple(decode["rank"].unique().sort().to_list()),
+        wall_us=mean_wall,
+        job_wall_us=_job_wall_us(decode),
+        layers=tuple(_layer_split(by_step, layer, mean_wall.value, batching) for layer in layers),
+        coverage=1 - idle_us / mean_wall.value,
+        conservation_error_ns=int(exact.item()),
+        overlap_clip_ns=float(decode["clip_ns"].mean()),  # type: ignore[arg-type]
+        operations_per_step=float(decode["operations"].mean()),  # type: ignore[arg-type]
+        bytes_per_step=float(decode["bytes"].mean()),  # type: ignore[arg-type]
+        unfinished=int(decode["unfinished"].sum()),
+        batching=batching,
+        drift=_drift(wall, batching),
+        tail=_tail(by_step, layers, wall),
+    )
+
+
+def _mean_over_ranks(decode: pl.DataFrame, layers: list[Layer]) -> pl.DataFrame:
+    """One row per step that all ranks have, in order of time."""
+    ranks = decode["rank"].n_unique()
+    names = [name for layer in layers for name in (f"{layer}_ns", f"{layer}_overlapped_ns") if name in decode.columns]
+    return (
+        decode.group_by("step")
+        .agg(pl.mean("wall_ns", "queue_ns", *names), pl.min("begin_ns"), ranks=pl.len())
+        .filter(pl.col("ranks") == ranks)
+        .sort("begin_ns")
+    )
+
+
+def _layer_split(by_step: pl.DataFrame, layer: Layer, wall_us: float, batching: Batching) -> LayerSplit:
+    us = estimate(by_step[f"{layer}_ns"].to_numpy() / NS_PER_US, batching)
+    overlapped = f"{layer}_overlapped_ns"
+    return LayerSplit(
+        layer=layer,
+        us=us,
+        share=us.value / wall_us,
+        overlapped_us=_mean_us(by_step, overlapped) if overlapped in by_step.columns else 0.0,
+        queue_us=_mean_us(by_step, "queue_ns") if layer is Layer.RING else None,
+    )
+
+
+def _mean_us(frame: pl.DataFrame, column: str) -> float:
+    return float(frame[column].mean()) / NS_PER_US  # type: ignore[arg-type]  # numeric and not empty: a number
+
+
+def _job_wall_us(decode: pl.DataFrame) -> float:
+    ends = decode.group_by("step").agg(begin=pl.max("begin_ns"), end=(pl.col("begin_ns") + pl.col("wall_ns")).max())
+    return float((ends["end"] - ends["begin"]).mean()) / NS_PER_US  # type: ignore[arg-type]
+
+
+def _drift(wall: NDArray[np.float64], batching: Batching) -> float | None:
+    from scipy.stats import linregress
+
+    whole = len(wall) // batching.batch_steps
+    if whole < 4:
+        return None
+    means = wall[: whole * batching.batch_steps].reshape(whole, -1).mean(axis=1)
+    if np.ptp(means) == 0:
+        return None
+    fit = linregress(np.arange(whole), means)
+    return float(fit.slope * (whole - 1) / means.mean()) if fit.pvalue < 0.01 else None
+
+
+def _tail(by_step: pl.DataFrame, layers: list[Layer], wall: NDArray[np.float64]) -> dict[Layer, float]:
+    low, high, top = np.quantile(wall, [0.4, 0.6, 0.99])
+    slow, usual = wall >= top, (wall >= low) & (wall <= high)
+    found = {}
+    for layer in layers:
+        us = by_step[f"{layer}_ns"].to_numpy() / NS_PER_US
+        found[layer] = float(us[slow].sum() / wall[slow].sum() - us[usual].sum() / wall[usual].sum())
+    return found

@@ -1,0 +1,94 @@
+"""Features of a decode step for the rules: shares and rates with their intervals, from per-step costs of one run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from polars import col
+
+from efaprof.analyzers.rules import Feature
+from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from efaprof.analyzers.batches import Batching
+
+ISSUE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC)
+RECEIVE = (Layer.RX, Layer.POLL)
+NOT_COMMUNICATION = (Layer.COMPUTE, Layer.LAUNCH)
+LEVEL = 0.95
+
+
+def run_features(
+    step_costs: pl.DataFrame, batching: Batching, *, line_rate_bytes_s: float | None = None
+) -> dict[str, Feature]:
+    """What one run's decode steps say. A feature whose denominator is not there is left out: it is unknown.
+
+    Shares of layers are of T, the communication part of the step; `line_rate_bytes_s` is the NIC's, per rank.
+    """
+    by_step = (
+        step_costs.filter(col("kind") == "decode").group_by("step").agg(pl.selectors.numeric().mean()).sort("begin_ns")
+    )
+    if by_step.is_empty():
+        return {}
+    wall = by_step["wall_ns"].to_numpy()
+    communication = wall - _sum(by_step, NOT_COMMUNICATION)
+    found = [
+        _ratio("compute_share", _sum(by_step, (Layer.COMPUTE,)), wall, batching, "of the step"),
+        _ratio("launch_share", _sum(by_step, (Layer.LAUNCH,)), wall, batching, "of the step"),
+        _ratio("communication_share", communication, wall, batching, "of the step"),
+        _ratio("issue_share", _sum(by_step, ISSUE), communication, batching, "of communication"),
+        _ratio("receive_wait_share", _sum(by_step, RECEIVE), communication, batching, "of communication"),
+    ]
+    found += [
+        _ratio(f"{layer}_share", _sum(by_step, (layer,)), communication, batching, "of communication")
+        for layer in (*ISSUE, Layer.NIC)
+        if f"{layer}_ns" in by_step.columns
+    ]
+    counts = {"proxy_busy": ("proxy_busy_ns", communication, "of communication")}
+    if "served" in by_step.columns:
+        counts["waiting_at_dequeue"] = ("waiting", by_step["served"].to_numpy(), "of commands served")
+    counts["eagain_per_post"] = ("eagain", by_step["operations"].to_numpy(), "attempts per operation")
+    found += [
+        _ratio(name, by_step[column].to_numpy(), below, batching, note)
+        for name, (column, below, note) in counts.items()
+        if column in by_step.columns
+    ]
+    if line_rate_bytes_s:
+        carried = by_step["bytes"].to_numpy()
+        could = communication * line_rate_bytes_s / 1e9
+        found.append(_ratio("utilisation_active", carried, could, batching, "of the line rate while communicating"))
+    return {feature.name: feature for feature in found if feature is not None}
+
+
+def _sum(by_step: pl.DataFrame, layers: Sequence[Layer]) -> NDArray[np.float64]:
+    total: NDArray[np.float64] = np.zeros(len(by_step))
+    for layer in layers:
+        if f"{layer}_ns" in by_step.columns:
+            total += by_step[f"{layer}_ns"].to_numpy()
+    return total
+
+
+def _ratio(
+    name: str, above: NDArray[np.float64], below: NDArray[np.float64], batching: Batching, note: str
+) -> Feature | None:
+    """Ratio of sums with a t interval from the ratios of whole batches; None when there is nothing to divide by."""
+    from scipy.stats import t
+
+    if not below.sum() > 0:
+        return None
+    value = float(above.sum() / below.sum())
+    size = batching.batch_steps
+    whole = len(below) // size
+    upper = above[: whole * size].reshape(whole, size).sum(axis=1)
+    lower = below[: whole * size].reshape(whole, size).sum(axis=1)
+    if whole < 2 or not (lower > 0).all():
+        # One batch says nothing about spread: the widest interval that a share can have.
+        return Feature(name, value, min(0.0, value), max(1.0, value), note=f"{note}; no interval from {whole} batches")
+    half = float(t.ppf((1 + LEVEL) / 2, whole - 1) * (upper / lower).std(ddof=1) / np.sqrt(whole))
+    return Feature(name, value, value - half, value + half, note=note)
