@@ -86,7 +86,9 @@ static inline struct fi_info *find_info(const char *provider, const struct test_
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->domain_attr->threading = test->threads > 1 ? FI_THREAD_SAFE : FI_THREAD_DOMAIN;
     hints->fabric_attr->prov_name = strdup(provider);
-    const char *node = strncmp(provider, "shm", 3) == 0 ? NULL : "127.0.0.1"; // shm names its endpoints by itself
+    // Providers of one host name their endpoints by themselves.
+    const bool names_itself = strncmp(provider, "shm", 3) == 0 || strncmp(provider, "sm2", 3) == 0;
+    const char *node = names_itself ? NULL : "127.0.0.1";
     const int ret =
         fi_getinfo(FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION), node, NULL, node ? FI_SOURCE : 0, hints, &info);
     fi_freeinfo(hints);
