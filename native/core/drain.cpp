@@ -182,6 +182,7 @@ bool efaprof_drain::visit(DrainRing &ring, bool all) {
     const uint64_t fill = ring.capacity == 0 ? 0 : waiting * 1000 / ring.capacity;
     if (fill > fullest) fullest = fill;
     if (!all && !is_last && fill <= 250) return true;
+    store.forget_errno();
     const bool ok = ring.copy(store, &slots);
     if (!ok) {
         ++write_errors;

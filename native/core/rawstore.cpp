@@ -139,7 +139,6 @@ bool RawStore::write_first_header(int fd, RawFile &file, const efaprof_header &r
 }
 
 RawFile *RawStore::begin(const char *name, const efaprof_header &ring, uint64_t tail) {
-    errno_ = 0;
     if (!make_room(EFAPROF_HEADER_BYTES)) return nullptr;
     auto *file = static_cast<RawFile *>(calloc(1, sizeof(RawFile)));
     if (file == nullptr || !Text(file->name, sizeof file->name).add(name).ok()) {
@@ -168,7 +167,6 @@ RawFile *RawStore::begin(const char *name, const efaprof_header &ring, uint64_t 
 }
 
 uint64_t RawStore::append(RawFile &file, const void *slots, uint64_t n) {
-    errno_ = 0;
     if (!make_room(bytes_of(file.first, file.end + n) - bytes_of(file.first, file.end))) return 0;
     const int fd = open_file(file.name, O_WRONLY);
     if (fd < 0) return 0;
@@ -196,7 +194,6 @@ bool RawStore::write_header(RawFile &file, const efaprof_header &ring, uint64_t 
     if (file.end == head) file.boundary = head;
     const uint64_t says[8] = {h.head, h.tail, h.first, h.state, h.dropped, h.nested, h.names_cut, h.failed};
     if (memcmp(says, file.said, sizeof says) == 0) return true;
-    errno_ = 0;
     const int fd = open_file(file.name, O_WRONLY);
     if (fd < 0) return false;
     const bool ok = write(fd, &h, kHeaderUsed, 0);

@@ -39,7 +39,8 @@ public:
     // Brings the file's header up to date with the ring's, whose published head is given.
     bool write_header(RawFile &file, const efaprof_header &ring, uint64_t head);
 
-    int write_errno() const { return errno_; }
+    int write_errno() const { return errno_; } // of the last failure since forget_errno
+    void forget_errno() { errno_ = 0; }
     uint64_t discarded() const { return discarded_; }
     uint64_t piece() const { return piece_; }
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <initializer_list>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -83,6 +84,29 @@ static bool is_over_file_limit(uint64_t bytes) {
 }
 
 // ---- making -------------------------------------------------------------------------------------
+
+// While a ring is made signals wait, else those of a fast timer would end fallocate with EINTR again and again.
+class SignalsBlocked {
+public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS})
+            sigdelset(&all, fault); // blocked, they would end the program without asking its handlers
+        is_blocked_ = pthread_sigmask(SIG_SETMASK, &all, &before_) == 0;
+    }
+    ~SignalsBlocked() {
+        const int saved = errno;
+        if (is_blocked_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        errno = saved;
+    }
+    SignalsBlocked(const SignalsBlocked &) = delete;
+    SignalsBlocked &operator=(const SignalsBlocked &) = delete;
+
+private:
+    sigset_t before_;
+    bool is_blocked_;
+};
 
 static uint64_t random_number() {
     uint64_t value;
@@ -188,10 +212,16 @@ static bool is_of(const Ring &ring, const Process &process) {
     return ring.generation == process.generation && ring.capacity != 0;
 }
 
-static Ring *claim_free(const Process &process, uint32_t tid) {
-    for (Ring *ring = __atomic_load_n(&g_rings, __ATOMIC_ACQUIRE); ring != nullptr; ring = ring->next)
-        if (is_of(*ring, process) && __atomic_load_n(&ring->owner, __ATOMIC_RELAXED) == 0 && try_own(*ring, 0, tid))
-            return ring;
+static bool is_half_empty(const Ring &ring) {
+    const uint64_t tail = __atomic_load_n(&ring.header->tail, __ATOMIC_RELAXED);
+    return __atomic_load_n(&ring.header->head, __ATOMIC_RELAXED) - tail <= ring.capacity / 2;
+}
+
+static Ring *claim_free(const Process &process, uint32_t tid, bool with_room) {
+    for (Ring *ring = __atomic_load_n(&g_rings, __ATOMIC_ACQUIRE); ring != nullptr; ring = ring->next) {
+        const bool is_free = is_of(*ring, process) && __atomic_load_n(&ring->owner, __ATOMIC_RELAXED) == 0;
+        if (is_free && (!with_room || is_half_empty(*ring)) && try_own(*ring, 0, tid)) return ring;
+    }
     return nullptr;
 }
 
@@ -217,22 +247,17 @@ static Ring *claim_from_dead(const Process &process, uint32_t tid) {
 }
 
 Ring *ring_take(Process &process, uint32_t tid) {
-    Ring *ring = claim_free(process, tid);
+    Ring *ring = claim_free(process, tid, true);
+    if (ring == nullptr) ring = claim_free(process, tid, false);
     if (ring == nullptr) ring = claim_from_dead(process, tid);
     if (ring != nullptr) {
         __atomic_store_n(&ring->header->state, static_cast<uint32_t>(EFAPROF_RING_OPEN), __ATOMIC_RELEASE);
         return ring;
     }
-    // Signals wait: a timer's signals would make fallocate end with EINTR again and again.
-    sigset_t all, before;
-    sigfillset(&all);
-    const bool blocked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+    const SignalsBlocked blocked;
     ring = make_ring_that_fits(process, process.ring_dir, tid);
     if (ring == nullptr && process.spill_dir[0] != 0) ring = make_ring_that_fits(process, process.spill_dir, tid);
     if (ring != nullptr) publish_ring(ring);
-    const int saved = errno;
-    if (blocked) pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    errno = saved;
     return ring;
 }
 
@@ -244,9 +269,7 @@ void ring_release(Ring &ring) {
 efaprof_header *ring_overflow(Process &process, uint32_t tid) {
     efaprof_header *header = __atomic_load_n(&process.overflow, __ATOMIC_ACQUIRE);
     if (header != nullptr) return header;
-    sigset_t all, before;
-    sigfillset(&all);
-    const bool blocked = pthread_sigmask(SIG_SETMASK, &all, &before) == 0;
+    const SignalsBlocked blocked;
     Ring *ring = make_ring(process, process.ring_dir, 0, tid);
     if (ring == nullptr && process.spill_dir[0] != 0) ring = make_ring(process, process.spill_dir, 0, tid);
     if (ring != nullptr) {
@@ -256,7 +279,6 @@ efaprof_header *ring_overflow(Process &process, uint32_t tid) {
                                         __ATOMIC_ACQUIRE))
             header = ring->header;
     }
-    if (blocked) pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return header;
 }
 

@@ -21,16 +21,15 @@ static bool g_has_key;
 
 static void end_of_thread(void *) {
     State &s = t_state;
-    s.busy = 1;
-    signal_fence();
+    enter(s);
     Ring *ring = s.ring;
     const bool own = g_process->generation == s.generation; // in a forked child the ring is the parent's
     s.ring = nullptr;
     s.header = nullptr;
     s.edge = s.head = s.limit = 0;
-    signal_fence();
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     if (ring != nullptr && own) ring_release(*ring);
-    s.busy = 0;
+    leave(s);
 }
 
 // At load, so that the key is among the first 32, for which glibc needs no malloc to keep a value: a thread's
@@ -61,8 +60,7 @@ void *reserve_nested(State &s) {
 void publish_lost(State &s) {
     s.edge = 0;
     s.failed += 1;
-    signal_fence();
-    s.busy = 0;
+    leave(s);
 }
 
 static void *slot_at(State &s) {
@@ -152,31 +150,37 @@ static bool have_ring(State &s) {
     return true;
 }
 
-static void *leave(State &s) {
-    signal_fence();
-    s.busy = 0;
+static void *give_up(State &s) {
+    leave(s);
     return nullptr;
 }
 
-void *reserve_slow(State &s, uint32_t slots) {
-    const bool ready = s.ring != nullptr && __atomic_load_n(&g_process, __ATOMIC_RELAXED)->generation == s.generation;
-    if (!ready) {
-        const int saved = errno;
-        const bool have = have_ring(s);
-        errno = saved;
-        if (!have) return leave(s);
-    }
+static void *drop(State &s) {
+    __atomic_store_n(&s.header->dropped, s.header->dropped + 1, __ATOMIC_RELAXED);
+    return give_up(s);
+}
+
+// First record of the thread, after a fork, without a ring, or not a record at all.
+__attribute__((noinline, cold)) static void *reserve_rare(State &s, uint32_t slots) {
+    const int saved = errno;
+    const bool have = have_ring(s);
+    errno = saved;
+    if (!have) return give_up(s);
     if (slots == 0 || slots > kMostSlots) {
         add(&s.header->failed, 1);
-        return leave(s);
+        return give_up(s);
     }
-    if (s.announce != 0 && !announce_thread(s)) s.edge = s.head; // full: its THREAD record must come first
-    void *room = s.announce == 0 ? place(s, slots) : nullptr;
-    if (room == nullptr) {
-        __atomic_store_n(&s.header->dropped, s.header->dropped + 1, __ATOMIC_RELAXED);
-        return leave(s);
-    }
-    return room;
+    if (s.announce != 0 && !announce_thread(s)) return drop(s); // full, and its THREAD record must come first
+    void *room = place(s, slots);
+    return room != nullptr ? room : drop(s);
+}
+
+void *reserve_slow(State &s, uint32_t slots) {
+    const bool ready = s.generation == __atomic_load_n(&g_process, __ATOMIC_RELAXED)->generation &&
+                       s.header != nullptr && s.announce == 0 && slots - 1 < kMostSlots;
+    if (EFAPROF_UNLIKELY(!ready)) return reserve_rare(s, slots);
+    void *room = place(s, slots);
+    return EFAPROF_LIKELY(room != nullptr) ? room : drop(s);
 }
 
 // ---- records of our own -----------------------------------------------------------------------------

@@ -35,15 +35,21 @@ void *reserve_slow(State &s, uint32_t slots); // busy is set; clears it when it 
 void *reserve_nested(State &s);
 void publish_lost(State &s);
 
-inline void signal_fence() {
+// Atomic stores, so that the compiler keeps the moment between two records in which a handler may write.
+inline void enter(State &s) {
+    __atomic_store_n(&s.busy, 1u, __ATOMIC_RELAXED);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+inline void leave(State &s) {
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    __atomic_store_n(&s.busy, 0u, __ATOMIC_RELAXED);
 }
 
 inline void *reserve(uint32_t slots) {
     State &s = t_state;
-    if (EFAPROF_UNLIKELY(s.busy != 0)) return reserve_nested(s);
-    s.busy = 1;
-    signal_fence();
+    if (EFAPROF_UNLIKELY(__atomic_load_n(&s.busy, __ATOMIC_RELAXED) != 0)) return reserve_nested(s);
+    enter(s);
     const Process *process = __atomic_load_n(&g_process, __ATOMIC_RELAXED);
     const bool ready = s.head + slots <= s.edge && process->generation == s.generation && slots != 0;
     if (EFAPROF_UNLIKELY(!ready)) return reserve_slow(s, slots);
@@ -52,13 +58,12 @@ inline void *reserve(uint32_t slots) {
 
 inline void publish(void *, uint32_t slots) {
     State &s = t_state;
-    signal_fence();
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     const Process *process = __atomic_load_n(&g_process, __ATOMIC_RELAXED);
     if (EFAPROF_UNLIKELY(process->generation != s.generation)) return publish_lost(s);
     s.head += slots;
     __atomic_store_n(&s.header->head, s.head, __ATOMIC_RELEASE);
-    signal_fence();
-    s.busy = 0;
+    leave(s);
 }
 
 // Are records wanted? Objects and names are written while paused too: later records refer to them.
