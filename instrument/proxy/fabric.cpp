@@ -135,6 +135,8 @@ void Fabric::choose(const FabricOptions &options) {
 }
 
 void Fabric::open(const FabricOptions &options) {
+    // All ranks are on this host, where the provider would take shared memory instead of the device.
+    if (strncmp(options.provider, "efa", 3) == 0) setenv("FI_EFA_ENABLE_SHM_TRANSFER", "0", 0);
     choose(options);
     check(fi_fabric(info_->fabric_attr, &fabric_, nullptr), "fi_fabric");
     check(fi_domain(fabric_, info_, &domain_, nullptr), "fi_domain");

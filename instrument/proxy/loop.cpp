@@ -39,8 +39,8 @@ private:
 };
 
 // One thread's loop: `turn` returns what it did; an empty turn counts towards giving the core away.
-template <typename DoTurn> void loop(const Engine &engine, DoTurn turn) {
-    for (Idle idle; !is_over(engine);) {
+template <typename DoTurn> void loop(const Engine &engine, uint32_t looks, DoTurn turn) {
+    for (Idle idle(looks); !is_over(engine);) {
         uint64_t begin = efaprof_now();
         Turn did = turn(begin);
         if (did.commands + did.done == 0) {
@@ -62,7 +62,7 @@ void *progress(void *argument) {
     Issuer issuer(engine);
     Completer completer(engine);
     Gauges gauges;
-    loop(engine, [&](uint64_t now) {
+    loop(engine, LIBRARY_LOOKS, [&](uint64_t now) {
         uint32_t commands = issuer.turn(), done = completer.turn();
         Turn turn = {commands, 0, done, 0};
         if (commands + done != 0) {
@@ -80,7 +80,7 @@ void *issue(void *argument) {
     name_thread("proxy", engine.rank);
     Issuer issuer(engine);
     Gauges gauges;
-    loop(engine, [&](uint64_t now) {
+    loop(engine, WORD_LOOKS, [&](uint64_t now) {
         Turn turn = {issuer.turn(), 0, 0, 0};
         if (turn.commands != 0) {
             turn.backlog = issuer.backlog();
@@ -95,7 +95,7 @@ void *complete(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
     name_thread("rx", engine.rank);
     Completer completer(engine);
-    loop(engine, [&](uint64_t) {
+    loop(engine, LIBRARY_LOOKS, [&](uint64_t) {
         uint32_t done = completer.turn();
         return Turn{0, done != 0 ? completer.take_tests() : 0, done, 0};
     });

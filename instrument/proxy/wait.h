@@ -11,14 +11,16 @@
 
 namespace efaprof::dispatch {
 
-constexpr uint32_t LOOKS = 64; // empty looks before a yield
+// Empty looks before a yield. A look at a word costs nanoseconds, one that asks libfabric a microsecond or more.
+constexpr uint32_t WORD_LOOKS = 64, LIBRARY_LOOKS = 2;
 
 class Idle {
 public:
+    explicit Idle(uint32_t looks = WORD_LOOKS) : looks_(looks) {}
     void found() { empty_ = 0; }
     void nothing() {
         polls_++;
-        if (++empty_ < LOOKS) return;
+        if (++empty_ < looks_) return;
         empty_ = 0;
         leave_if_stopped();
         sched_yield();
@@ -26,6 +28,7 @@ public:
     uint32_t polls() const { return polls_; }
 
 private:
+    uint32_t looks_;
     uint32_t empty_ = 0;
     uint32_t polls_ = 0;
 };

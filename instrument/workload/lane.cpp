@@ -7,7 +7,11 @@
 namespace efaprof::dispatch {
 
 Lane::Lane(Engine &engine, const Job &job)
-    : engine_(engine), job_(job), ring_{engine.commands, engine.ring_tail, engine.ring_capacity, 0, 0},
+    : engine_(engine), job_(job),
+      patience_(static_cast<uint64_t>(job.options.timeout_s * 1e9 * job.ticks_per_ns)), ring_{engine.commands,
+                                                                                              engine.ring_tail,
+                                                                                              engine.ring_capacity, 0,
+                                                                                              0},
       wire_(static_cast<uint64_t *>(calloc(size_t{engine.ranks} * (engine.channels + 1u), sizeof(uint64_t)))) {
     if (wire_ == nullptr) fail(Cause::Failed, "out of memory");
 }
@@ -54,10 +58,11 @@ void Lane::signal(uint8_t kind, uint32_t peer, uint32_t channel, bool is_fenced)
          t_enter);
 }
 
-void Lane::push(protocol::Command command, uint64_t t_enter) {
+void Lane::push(const protocol::Command &asked, uint64_t t_enter) {
+    protocol::Command command = asked;
     if (engine_.delays.kernel != 0) wait_until(t_enter + engine_.delays.kernel, job_.ticks_per_ns);
     for (Idle idle; !protocol::has_room(ring_);)
-        idle.nothing();
+        look(idle, t_enter, "room in the ring", command.peer, command.channel);
     uint32_t x_flags = ((command.flags & protocol::FLAG_IMM) != 0 ? EFAPROF_X_IMM : 0) |
                        ((command.flags & protocol::FLAG_FENCE) != 0 ? EFAPROF_X_FENCE : 0);
     OpWords words = {engine_.op_of(ring_.head), command.bytes, command.peer,
@@ -92,6 +97,16 @@ void Lane::wait_tails() {
     wait_signals(WAIT_POLL, 0, engine_.channels - 1u);
 }
 
+// A look that found nothing. Waiting too long ends the rank, saying for whom.
+void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel) const {
+    idle.nothing();
+    constexpr uint32_t CLOCK_LOOKS = 4096;
+    if (idle.polls() % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
+    fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed",
+         place_.step, place_.layer, job_.options.timeout_s, what, peer, channel,
+         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(ring_.head));
+}
+
 void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
     uint64_t begin = efaprof_now();
     Release release = {};
@@ -101,7 +116,7 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
         for (uint32_t channel = first; channel <= last; channel++) {
             const Told &told = engine_.told[engine_.word_index(src, channel)];
             while (protocol::load_acquire(&told.count) < phases_)
-                idle.nothing();
+                look(idle, begin, kind == WAIT_BARRIER ? "a barrier" : "a channel's tail", src, channel);
             if (told.t_sig >= release.t_sig)
                 release = {static_cast<uint16_t>(src), static_cast<uint16_t>(channel), told.wire_seq, told.t_sig};
         }
@@ -110,9 +125,10 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
 }
 
 uint32_t Lane::wait_completions() const {
+    uint64_t begin = efaprof_now();
     Idle idle;
     while (protocol::load_acquire(&engine_.completions.prefix) != ring_.head)
-        idle.nothing();
+        look(idle, begin, "its own writes", engine_.rank, 0);
     return idle.polls();
 }
 

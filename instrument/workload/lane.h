@@ -4,6 +4,7 @@
 #include "../protocol/command.h"
 #include "../proxy/record.h"
 #include "../proxy/state.h"
+#include "../proxy/wait.h"
 #include "job.h"
 
 namespace efaprof::dispatch {
@@ -43,13 +44,15 @@ public:
 
 private:
     void signal(uint8_t kind, uint32_t peer, uint32_t channel, bool is_fenced);
-    void push(protocol::Command command, uint64_t t_enter);
+    void push(const protocol::Command &asked, uint64_t t_enter);
+    void look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel) const;
     uint32_t wait_completions() const;
     void wait_signals(WaitKind kind, uint32_t first, uint32_t last);
     uint32_t peer_after(uint32_t i) const { return (engine_.rank + 1 + i) % engine_.ranks; }
 
     Engine &engine_;
     const Job &job_;
+    uint64_t patience_; // ticks
     protocol::Producer ring_;
     uint64_t *wire_; // [peer][channel] sequenced operations so far
     Place place_ = {};

@@ -27,6 +27,7 @@ constexpr const char *HELP =
     "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
     "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
     "  --inject LAYER=TIME     add that much to every operation in kernel, ring, proxy, libfabric, nic or rx\n"
+    "  --timeout S             fail when a lane waits that long for a peer\n"
     "  --seed N --json\n"
     "\n"
     "usage: efaprof-dispatch ring [--commands N] [--trips N] [--json]\n"
@@ -135,6 +136,7 @@ enum Code {
     WINDOW_CODE,
     INJECT,
     CORRUPT,
+    TIMEOUT,
     JSON
 };
 
@@ -156,6 +158,7 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"ring", required_argument, nullptr, RING},
                                    {"window", required_argument, nullptr, WINDOW_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
+                                   {"timeout", required_argument, nullptr, TIMEOUT},
                                    {"corrupt", required_argument, nullptr, CORRUPT},
                                    {"json", no_argument, nullptr, JSON},
                                    {nullptr, 0, nullptr, 0}};
@@ -185,6 +188,7 @@ void take(Options &options, int code, const char *text) {
     case THREADS: options.threads = strcmp(text, "auto") == 0 ? 0 : number32("threads", text, 2, 3); break;
     case RING: options.ring = power_of_two("ring", text, 2, 1 << 20); break;
     case WINDOW_CODE: options.window = power_of_two("window", text, 1, protocol::WINDOW / 2); break;
+    case TIMEOUT: options.timeout_s = number32("timeout", text, 1, 3600); break;
     case INJECT: add_inject(options.inject, text); break;
     case CORRUPT: options.corrupt_step = static_cast<int64_t>(number("corrupt", text, 0, INT32_MAX)); break;
     case JSON: options.is_json = true; break;

@@ -27,9 +27,10 @@ struct Options {
     SignalMode signal = SignalMode::Imm;
     uint64_t seed = 1;
     const char *provider = "tcp";
-    uint32_t threads = 0;  // of a rank; 0: by the number of cores
-    uint32_t ring = 1024;  // commands
-    uint32_t window = 256; // operations in flight
+    uint32_t threads = 0;    // of a rank; 0: by the number of cores
+    uint32_t ring = 1024;    // commands
+    uint32_t window = 256;   // operations in flight
+    uint32_t timeout_s = 60; // longest wait of a lane
     Inject inject = {};
     int64_t corrupt_step = -1; // tests only: damage one token of rank 0 in that step
     bool is_json = false;

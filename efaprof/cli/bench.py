@@ -1,0 +1,147 @@
+"""`efaprof bench`: the instrumented dispatch path, and the ring alone, on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from efaprof.cli.quantities import parse_seconds
+from efaprof.errors import EfaprofError, RecordError, UsageError
+from efaprof.instrument.dispatch import DispatchOptions, Injection, SignalMode, binary
+from efaprof.session.options import RecordOptions
+from efaprof.session.signals import SignalGate
+from efaprof.trace.layers import DispatchPath, Layer
+from efaprof.trace.rundir import new_name
+
+_DEFAULTS = DispatchOptions()
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench` and its commands to the command line."""
+    bench = typer.Typer(
+        help="Run the instrumented dispatch path, or its ring alone, on this machine.", no_args_is_help=True
+    )
+    bench.command("dispatch")(dispatch)
+    bench.command("ring")(ring)
+    app.add_typer(bench, name="bench")
+
+
+def dispatch(
+    provider: Annotated[str, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …")] = _DEFAULTS.provider,
+    path: Annotated[DispatchPath, typer.Option(help="How operations reach the NIC.")] = _DEFAULTS.path,
+    device: Annotated[str, typer.Option(help="Where the kernel runs: cpu (emulated by a thread).")] = _DEFAULTS.device,
+    ranks: Annotated[int, typer.Option(min=2, help="Ranks, each a process of this host.")] = _DEFAULTS.ranks,
+    layers: Annotated[int, typer.Option(min=1, help="Layers with experts.")] = _DEFAULTS.layers,
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens per rank and step.")] = _DEFAULTS.tokens,
+    hidden: Annotated[int, typer.Option(min=1, help="Elements of a token.")] = _DEFAULTS.hidden,
+    topk: Annotated[int, typer.Option(min=1, help="Experts of a token.")] = _DEFAULTS.topk,
+    experts: Annotated[int, typer.Option(min=1, help="Experts over all ranks.")] = _DEFAULTS.experts,
+    channels: Annotated[int, typer.Option(min=1, help="Channels, each closed by a signal.")] = _DEFAULTS.channels,
+    compute_us: Annotated[int, typer.Option(min=0, help="Time for the rest of a layer.")] = _DEFAULTS.compute_us,
+    signal: Annotated[SignalMode, typer.Option(help="What orders a signal behind its data.")] = _DEFAULTS.signal,
+    dtype: Annotated[str, typer.Option(help="Type of a token's elements.")] = _DEFAULTS.dtype,
+    steps: Annotated[int, typer.Option(min=1, help="Decode steps that count.")] = _DEFAULTS.steps,
+    warmup: Annotated[int, typer.Option(min=0, help="Steps before them.")] = _DEFAULTS.warmup,
+    seed: Annotated[int, typer.Option(min=0, help="Of routing and values.")] = _DEFAULTS.seed,
+    threads: Annotated[int | None, typer.Option(min=2, max=3, help="Of a rank [default: by cores].")] = None,
+    ring_size: Annotated[int, typer.Option("--ring", min=2, help="Commands in a ring.")] = _DEFAULTS.ring,
+    window: Annotated[int, typer.Option(min=1, help="Operations in flight.")] = _DEFAULTS.window,
+    inject: Annotated[
+        list[str] | None, typer.Option(metavar="LAYER=TIME", help="Slow every operation down there; repeatable.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="RUN", help="Run directory [default: efaprof-dispatch-…].")
+    ] = None,
+    force: Annotated[bool, typer.Option("-f", "--force", help="Replace RUN if it is a run directory.")] = False,
+    no_record: Annotated[bool, typer.Option("--no-record", help="Run, but record nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON.")] = False,
+) -> None:
+    """Decode steps of a Mixture-of-Experts model over libfabric, verified and recorded into a run directory.
+
+    Each rank is a process; its kernel is emulated by a CPU thread, its ring, proxy and remote writes are real.
+    """
+    options = DispatchOptions(
+        path=path, device=device, dtype=dtype, provider=provider, ranks=ranks, layers=layers, tokens=tokens,
+        hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us, signal=signal,
+        steps=steps, warmup=warmup, seed=seed, threads=threads, ring=ring_size, window=window,
+        inject=tuple(_injection(text) for text in inject or ()),
+    )  # fmt: skip
+    argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
+    if no_record:
+        sys.stdout.flush()
+        os.execv(argv[0], argv)
+    _record(options, argv, output=output or Path(new_name("dispatch")), force=force)
+
+
+def _injection(text: str) -> Injection:
+    """`proxy=200us` as an injection."""
+    name, _, time = text.partition("=")
+    try:
+        layer = Layer(name)
+    except ValueError:
+        raise UsageError(f"{text!r} names no layer", hint="write it like --inject proxy=200us") from None
+    return Injection(layer, round(parse_seconds(time) * 1e9))
+
+
+def _record(options: DispatchOptions, argv: tuple[str, ...], *, output: Path, force: bool) -> None:
+    from efaprof.cli.record import report
+
+    recorded = RecordOptions(
+        argv=argv, output=output, force=force, emulated=options.emulated(), fingerprint=options.fingerprint()
+    )
+    try:
+        with SignalGate() as gate:
+            # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.
+            from efaprof.session.record import record
+
+            recording = record(recorded, gate)
+            for line in report(recording, quiet=False):
+                typer.echo(f"efaprof: {line}", err=True)
+    except RecordError:
+        raise
+    except EfaprofError as error:
+        raise RecordError(error.message, hint=error.hint) from error
+    recording.ending.leave()
+
+
+def ring(
+    commands: Annotated[int, typer.Option(min=100, help="Commands to push.")] = 2_000_000,
+    trips: Annotated[int, typer.Option(min=100, help="Round trips to time.")] = 100_000,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Commands per second and round trip of the ring between two threads, every command verified."""
+    argv = [str(binary()), "ring", "--commands", str(commands), "--trips", str(trips), "--json"]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise EfaprofError("the ring benchmark failed", hint="its own line above says why")
+    if as_json:
+        typer.echo(done.stdout, nl=False)
+        return
+    for line in _ring_table(json.loads(done.stdout)):
+        typer.echo(line)
+
+
+def _ring_table(result: dict[str, Any]) -> list[str]:
+    """What the ring did beside what a bare cache line does between the same two threads."""
+    from efaprof.session import host
+
+    machine = host.describe()
+    trip, bare = result["round_trip_ns"], result["cache_line_ns"]
+    per_command_ns = 1e9 / result["commands_per_s"]
+    lines = [
+        f"{machine.cpu_model}, {machine.cpus} cores",
+        f"{'':34}{'ns':>10}  × bare cache line (p50 of a trip)",
+        f"{'one command, pushed and taken':34}{per_command_ns:10.1f}  {per_command_ns / bare['p50']:.3f}",
+    ]
+    for name, value in (("p50", trip["p50"]), ("p99", trip["p99"]), ("mean", trip["mean"])):
+        lines.append(f"{'round trip through the ring, ' + name:34}{value:10.1f}  {value / bare['p50']:.2f}")
+    for name, value in (("p50", bare["p50"]), ("p99", bare["p99"]), ("mean", bare["mean"])):
+        lines.append(f"{'bare cache line and back, ' + name:34}{value:10.1f}  {value / bare['p50']:.2f}")
+    lines.append(f"{result['commands_per_s'] / 1e6:.2f} M commands/s, {result['commands']:,} pushed and verified")
+    return lines

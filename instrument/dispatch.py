@@ -1,0 +1,168 @@
+"""Plan of a run of the instrumented dispatch path: its options, its command line, what it emulates, what it will do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from efaprof import native
+from efaprof.errors import EfaprofError, UsageError
+from efaprof.instrument.routing import step_experts, tokens_between_ranks
+from efaprof.trace.layers import DispatchPath, Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+BINARY = "efaprof-dispatch"
+WORKLOAD = "efaprof dispatch"  # `workload` in a fingerprint
+INJECTABLE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX)
+_OWN_NIC = ("efa", "efa-direct")  # providers that post to a device; the others stay on this host
+
+
+class SignalMode(StrEnum):
+    """How a channel's tail is ordered behind its data; see `SignalMode` in workload/options.h."""
+
+    IMM = "imm"
+    FENCE = "fence"
+    FENCE_BATCH = "fence-batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """Time added to every operation in one layer."""
+
+    layer: Layer
+    delay_ns: int
+
+    def __post_init__(self) -> None:
+        if self.layer not in INJECTABLE:
+            raise UsageError(
+                f"nothing can be injected into {self.layer}", hint=f"choose one of {', '.join(INJECTABLE)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class OperationCounts:
+    """Operations of one rank, by kind."""
+
+    put: int = 0
+    notify: int = 0
+    signal: int = 0
+    barrier: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.put + self.notify + self.signal + self.barrier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DispatchOptions:
+    """What to run. Limits that depend on the provider are checked by the program itself."""
+
+    path: DispatchPath = DispatchPath.PROXY
+    device: str = "cpu"
+    dtype: str = "f32"
+    provider: str = "tcp"
+    ranks: int = 2
+    layers: int = 8
+    tokens: int = 8  # per rank and step
+    hidden: int = 1024
+    topk: int = 4
+    experts: int = 16  # over all ranks
+    channels: int = 4
+    compute_us: int = 200
+    signal: SignalMode = SignalMode.IMM
+    steps: int = 300
+    warmup: int = 20
+    seed: int = 1
+    threads: int | None = None  # of a rank; None: by the number of cores
+    ring: int = 1024  # commands
+    window: int = 256  # operations in flight
+    inject: tuple[Injection, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Refuse what does not exist yet."""
+        if self.path is not DispatchPath.PROXY:
+            raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy")
+        if self.device != "cpu":
+            raise UsageError(f"--device {self.device} is not there yet", hint="use --device cpu: an emulated kernel")
+        if self.dtype != "f32":
+            raise UsageError(f"--dtype {self.dtype} is not there yet", hint="use --dtype f32")
+
+    def arguments(self) -> list[str]:
+        """Arguments of efaprof-dispatch."""
+        numbers = ("ranks", "layers", "tokens", "hidden", "topk", "experts", "channels", "steps", "warmup", "seed",
+                   "ring", "window")  # fmt: skip
+        words = [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
+        words += ["--compute-us", str(self.compute_us), "--signal", self.signal.value, "--provider", self.provider]
+        words += ["--threads", "auto" if self.threads is None else str(self.threads)]
+        for injection in self.inject:
+            words += ["--inject", f"{injection.layer}={injection.delay_ns}ns"]
+        return words
+
+    def emulated(self) -> tuple[str, ...]:
+        """What of the path is not the real thing, for the manifest."""
+        kernel = "kernel: a CPU thread"
+        return (kernel,) if self.provider in _OWN_NIC else (kernel, f"nic: provider {self.provider} on one host")
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What must be equal for two runs to be comparable; the number of steps need not be."""
+        values = asdict(self) | {"workload": WORKLOAD}
+        del values["steps"], values["warmup"]
+        values["inject"] = {injection.layer.value: injection.delay_ns for injection in self.inject}
+        return values
+
+    @classmethod
+    def from_fingerprint(cls, fingerprint: Mapping[str, Any]) -> DispatchOptions | None:
+        """Options whose fingerprint this is, with the default number of steps; None when it is not of this workload."""
+        if fingerprint.get("workload") != WORKLOAD:
+            return None
+        values = {name: fingerprint[name] for name in cls.__dataclass_fields__ if name in fingerprint}
+        values["path"], values["signal"] = DispatchPath(values["path"]), SignalMode(values["signal"])
+        values["inject"] = tuple(Injection(Layer(layer), delay) for layer, delay in values["inject"].items())
+        return cls(**values)
+
+    def step_counts(self, step: int) -> list[OperationCounts]:
+        """Operations that each rank will issue in this step (counted from 0, warm-up included)."""
+        between = tokens_between_ranks(
+            step_experts(
+                seed=self.seed, step=step, layers=self.layers, ranks=self.ranks, tokens=self.tokens,
+                topk=self.topk, experts=self.experts,
+            ),
+            ranks=self.ranks,
+            experts_per_rank=self.experts // self.ranks,
+        ).sum(axis=0)  # fmt: skip
+        peers = (self.ranks - 1) * self.layers
+        return [
+            OperationCounts(
+                # Tokens go out to their experts' ranks; what came in goes back, summed.
+                put=int(between[rank].sum() + between[:, rank].sum() - 2 * between[rank, rank]),
+                notify=2 * peers,
+                signal=2 * peers * self.channels,
+                barrier=2 * peers,
+            )
+            for rank in range(self.ranks)
+        ]
+
+    def run_counts(self) -> list[OperationCounts]:
+        """Operations that each rank will issue in all, warm-up included."""
+        puts = [0] * self.ranks
+        for step in range(self.warmup + self.steps):
+            for rank, counts in enumerate(self.step_counts(step)):
+                puts[rank] += counts.put
+        peers = 2 * (self.ranks - 1) * self.layers * (self.warmup + self.steps)
+        return [OperationCounts(put=put, notify=peers, signal=peers * self.channels, barrier=peers) for put in puts]
+
+
+def binary() -> Path:
+    """The native program; EfaprofError when this installation was built without libfabric."""
+    try:
+        return native.lib_path(BINARY)
+    except EfaprofError as error:
+        raise EfaprofError(
+            f"{BINARY} is not part of this installation: libfabric was not there when it was built",
+            hint="apt-get install libfabric-dev, then pip install --force-reinstall efaprof",
+        ) from error
