@@ -48,11 +48,13 @@ class ClockMap:
 
     def to_ns(self, ticks: NDArray[np.int64]) -> NDArray[np.int64]:
         """Nanoseconds of CLOCK_MONOTONIC; keeps the order of its input times."""
-        if len(self.ticks) == 1:
-            return _line(ticks, self.ticks[0], self.base_ns[0], self.slope[0])
+        if not len(ticks) or self is IDENTITY:
+            return ticks
+        ends = np.searchsorted(self.ticks, (ticks.min(), ticks.max()), side="right")
+        if ends[0] == ends[1] or len(self.ticks) == 1:
+            one = max(int(ends[0]) - 1, 0)
+            return _line(ticks, self.ticks[one], self.base_ns[one], self.slope[one])
         segment = np.maximum(np.searchsorted(self.ticks, ticks, side="right") - 1, 0)
-        if len(ticks) and (first := segment[0]) == segment[-1] and (segment == first).all():
-            return _line(ticks, self.ticks[first], self.base_ns[first], self.slope[first])
         return _line(ticks, self.ticks[segment], self.base_ns[segment], self.slope[segment])
 
     def error_ns(self, first_ticks: int, last_ticks: int) -> int:
@@ -64,11 +66,14 @@ class ClockMap:
 def _line(
     ticks: NDArray[np.int64], start: NDArray[np.int64], base: NDArray[np.int64], slope: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    moved: NDArray[np.int64] = base + np.rint((ticks - start) * slope).astype(np.int64)
+    exact = (ticks - start) * slope
+    moved: NDArray[np.int64] = base + np.rint(exact, out=exact).astype(np.int64)
     return moved
 
 
-IDENTITY = ClockMap(np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1), 0.0, 0.0, (1 << 63) - 1)
+IDENTITY = ClockMap(  # of clocks whose ticks are nanoseconds already
+    np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1), 0.0, 0.0, (1 << 63) - 1
+)
 
 
 def fit(samples: ClockSamples, where: str) -> ClockMap:

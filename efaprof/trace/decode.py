@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from efaprof.trace.rawfile import Chunk
 
 UNKNOWN_KIND = 255
+EVERY = slice(None)
+_LOW_WORD = np.uint64(0xFFFFFFFF)
 
 
 def _kind_table() -> NDArray[np.uint8]:
@@ -68,28 +70,25 @@ class OpFields:
         self.kind: NDArray[np.uint8] = kinds[self.position]
         self.t_end: NDArray[np.int64] = chunk.t_end[self.position]
         self._words = chunk.slots.reshape(-1)
-        self._at = chunk.starts[self.position] * 4
+        self._at: NDArray[np.int64] = chunk.starts[self.position] * 4
         self.damaged_slots = 2 * int((is_op & (kinds == UNKNOWN_KIND)).sum())
 
-    def word(self, number: int) -> NDArray[np.uint64]:
+    def word(self, number: int, rows: slice = EVERY) -> NDArray[np.uint64]:
         """The n-th 64-bit word of each record."""
-        found: NDArray[np.uint64] = self._words[self._at + number]
-        return found
+        return self._words.take(self._at[rows] + number)
 
     @property
     def begin(self) -> NDArray[np.int64]:
         """Ticks when the first attempt entered."""
-        return self.t_end - (self.word(1) & np.uint64(0xFFFFFFFF)).view(np.int64)
+        return self.t_end - (self.word(1) & _LOW_WORD).view(np.int64)
 
-    @property
-    def ret(self) -> NDArray[np.int16]:
+    def ret(self, rows: slice) -> NDArray[np.int16]:
         """Return value."""
-        return (self.word(1) >> np.uint64(48)).astype(np.uint16).view(np.int16)
+        return self._words.view(np.int16).take(self._at[rows] * 4 + 7)
 
-    @property
-    def flags(self) -> NDArray[np.uint32]:
+    def flags(self, rows: slice = EVERY) -> NDArray[np.uint32]:
         """Flags that took effect."""
-        return self.word(7).astype(np.uint32)
+        return self._words.view(np.uint32).take(self._at[rows] * 2 + 14)
 
 
 class CqFields:
@@ -101,7 +100,7 @@ class CqFields:
         at = chunk.starts[self.position] * 4
         head = words[at + 1]
         self.t_end: NDArray[np.int64] = chunk.t_end[self.position]
-        self.begin: NDArray[np.int64] = self.t_end - (head & np.uint64(0xFFFFFFFF)).view(np.int64)
+        self.begin: NDArray[np.int64] = self.t_end - (head & _LOW_WORD).view(np.int64)
         self.entries: NDArray[np.int64] = (head >> np.uint64(48)).view(np.int64)
         self.cq: NDArray[np.uint64] = words[at + 2]
         tail = words[at + 3]
@@ -111,9 +110,8 @@ class CqFields:
         # Word offset of each entry: its record's start, one slot further for each entry before it.
         first = np.cumsum(self.entries) - self.entries
         self.read = np.repeat(np.arange(len(at)), self.entries)  # which of these reads an entry belongs to
-        self._entry_at: NDArray[np.int64] = at[self.read] + 4 * (1 + np.arange(len(self.read)) - first[self.read])
+        self._entry_at: NDArray[np.int64] = (at + 4 - 4 * first).take(self.read) + 4 * np.arange(len(self.read))
 
-    def entry_word(self, number: int) -> NDArray[np.uint64]:
-        """The n-th 64-bit word of each entry."""
-        found: NDArray[np.uint64] = self._words[self._entry_at + number]
-        return found
+    def entry_word(self, number: int, rows: slice) -> NDArray[np.uint64]:
+        """The n-th 64-bit word of these entries."""
+        return self._words.take(self._entry_at[rows] + number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,7 @@ from efaprof.trace.decode import records, shapes_of
 from efaprof.trace.frames import empty, frame, named
 from efaprof.trace.layout import COUNTER, SPAN, Shape
 from efaprof.trace.objects import NONE
+from efaprof.trace.posts import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,8 @@ PARENT = "parent"  # producer name of the recorder's own ring
 
 def arrivals(completions: Completions) -> pl.DataFrame:
     """Frame of completion-queue entries that met no post."""
+    if not len(completions):
+        return empty(schema.ARRIVALS)
     flags = completions.flags
     error = completions.error
     has_data = (flags & np.uint32(fabric.FI_REMOTE_CQ_DATA)) != 0
@@ -46,30 +50,51 @@ def arrivals(completions: Completions) -> pl.DataFrame:
     return frame(schema.ARRIVALS, columns, null=null)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reads(Columns):
+    process: NDArray[np.uint32]
+    thread: NDArray[np.uint32]
+    cq: NDArray[np.int64]
+    nest: NDArray[np.uint8]
+    begin_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    entries: NDArray[np.uint16]
+    empties: NDArray[np.uint32]
+
+
 def reads(window: Window, survey: Survey) -> pl.DataFrame:
     """Frame of the completion-queue reads of a window, in order of their end."""
-    made = [_reads(part, survey) for part in window.slices if part.cq_range.start < part.cq_range.stop]
-    return pl.concat(made).sort("end_ns", maintain_order=True) if made else empty(schema.READS)
+    parts = [_reads(part, survey) for part in window.slices if part.cq_range.start < part.cq_range.stop]
+    if not parts:
+        return empty(schema.READS)
+    rows = _Reads.concat(parts)
+    if len(parts) > 1:
+        rows = rows.where(np.argsort(rows.end_ns, kind="stable"))
+    columns = {name: getattr(rows, name) for name in schema.READS}
+    return frame(schema.READS, {**columns, "cq": rows.cq.astype(np.uint32)}, null={"cq": rows.cq == NONE})
 
 
-def _reads(part: Slice, survey: Survey) -> pl.DataFrame:
+def _reads(part: Slice, survey: Survey) -> _Reads:
     loaded, rows = part.loaded, part.cq_range
-    cq, position = loaded.cq, loaded.cq.position[rows]
+    cq, process = loaded.cq, loaded.ring.process
+    position = cq.position[rows]
     end_ns = loaded.time_ns[position]
-    queue = survey.objects.queues.find(loaded.ring.process, cq.cq[rows], end_ns)
-    columns: dict[str, Column] = {
-        "process": np.full(len(position), loaded.ring.process, np.uint32), "thread": part.threads(position),
-        "cq": queue.astype(np.uint32), "nest": cq.nest[rows],
-        "begin_ns": np.minimum(loaded.ring.clock.to_ns(cq.begin[rows]), end_ns), "end_ns": end_ns,
-        "entries": cq.entries[rows].astype(np.uint16), "empties": cq.empties[rows],
-    }  # fmt: skip
-    return frame(schema.READS, columns, null={"cq": queue == NONE})
+    return _Reads(
+        process=np.full(len(position), process, np.uint32),
+        thread=part.threads(position).astype(np.uint32),
+        cq=survey.objects.queues.find(process, cq.cq[rows], end_ns),
+        nest=cq.nest[rows],
+        begin_ns=np.minimum(loaded.ring.clock.to_ns(cq.begin[rows]), end_ns),
+        end_ns=end_ns,
+        entries=cq.entries[rows].astype(np.uint16),
+        empties=cq.empties[rows],
+    )
 
 
 def counters(window: Window, survey: Survey) -> pl.DataFrame:
     """Frame of the counter samples of a window."""
     made = []
-    for part, which, body, time_ns in _of_shape(window, Shape.COUNTER, COUNTER):
+    for part, which, body, time_ns in _of_shape(window, survey, Shape.COUNTER, COUNTER):
         columns: dict[str, Column] = {
             "process": np.full(len(body), part.loaded.ring.process), "name": _names(survey, body["name"]),
             "time_ns": time_ns, "value": body["value"], "is_monotone": which & 0xFF == 1,
@@ -81,7 +106,7 @@ def counters(window: Window, survey: Survey) -> pl.DataFrame:
 def spans(window: Window, survey: Survey) -> pl.DataFrame:
     """Frame of the named stretches of host time of a window."""
     made = []
-    for part, kind, body, time_ns in _of_shape(window, Shape.SPAN, SPAN):
+    for part, kind, body, time_ns in _of_shape(window, survey, Shape.SPAN, SPAN):
         begin = part.loaded.ring.clock.to_ns(body["t_end"].astype(np.int64) - body["dur"])
         position = _positions(part, Shape.SPAN)
         columns: dict[str, Column] = {
@@ -98,9 +123,9 @@ def _positions(part: Slice, shape: Shape) -> NDArray[np.int64]:
 
 
 def _of_shape(
-    window: Window, shape: Shape, dtype: np.dtype[np.void]
+    window: Window, survey: Survey, shape: Shape, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[Slice, NDArray[np.uint16], NDArray[np.void], NDArray[np.int64]]]:
-    for part in window.slices:
+    for part in window.slices if shape in survey.records else ():
         position = _positions(part, shape)
         if len(position):
             chosen = np.zeros(len(part.loaded.chunk.starts), np.bool_)

@@ -13,11 +13,11 @@ import numpy as np
 from efaprof.trace import fabric
 from efaprof.trace.decode import IS_CANCEL, IS_INJECT, IS_RECV
 from efaprof.trace.doorbells import Doorbells
-from efaprof.trace.fifo import pair
+from efaprof.trace.fifo import pair, queue_id
 from efaprof.trace.layers import Match
 from efaprof.trace.objects import NONE
 from efaprof.trace.outcomes import CODE, HAS_DONE, Outcomes
-from efaprof.trace.posts import Completions, Posts, queue_hash
+from efaprof.trace.posts import Completions, Posts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -95,8 +95,8 @@ class Pairing:
         number = self._numbered + np.arange(len(kind))
         self._numbered += len(kind)
         post_ns, return_ns = loaded.post_ns[rows], loaded.return_ns[rows]
-        context, flags = ops.word(3)[rows], ops.flags[rows]
-        endpoint = objects.endpoints.find(loaded.ring.process, ops.word(2)[rows], return_ns)
+        context, flags = ops.word(3, rows), ops.flags(rows)
+        endpoint = objects.endpoints.find(loaded.ring.process, ops.word(2, rows), return_ns)
         is_tx = ~IS_RECV[kind]
         queue = (
             np.where(is_tx, objects.tx_cq[endpoint], objects.rx_cq[endpoint])
@@ -104,7 +104,7 @@ class Pairing:
             else np.full(len(kind), NONE)
         )
         is_known = endpoint != NONE
-        is_failed, is_cancel = ops.ret[rows] != 0, IS_CANCEL[kind]
+        is_failed, is_cancel = ops.ret(rows) != 0, IS_CANCEL[kind]
         if self._doorbells:
             is_sent = is_tx & is_known & ~is_failed & ~is_cancel
             self._doorbells.add(number, endpoint, post_ns, return_ns, flags, is_sent)
@@ -150,45 +150,56 @@ class Pairing:
 
     def _pair(self, posts: Posts, completions: Completions) -> Completions:
         """Pair settled posts and completions; the completions of empty queues."""
+        carried = len(self._waiting)
         fresh = Posts.concat([self._waiting, posts])
         if not len(fresh):
             return completions
+        # In order of time, a post before a completion; what was carried came before all of it.
         order = np.argsort(np.concatenate([posts.time_ns, completions.order_ns]), kind="stable")
-        order = np.concatenate([np.arange(len(self._waiting)), order + len(self._waiting)])
-        is_post = order < len(fresh)
-        pairs = pair(
-            np.concatenate([fresh.group, completions.group])[order],
-            np.concatenate([fresh.context, completions.context])[order],
-            is_post,
-            np.concatenate([fresh.is_shared, np.zeros(len(completions), np.bool_)])[order],
-        )
-        self._record(fresh.where(order[pairs.post]), completions.where(order[pairs.completion] - len(fresh)), pairs)
-        waiting = fresh.where(order[pairs.waiting])
+        order = np.concatenate([np.arange(carried), order + carried]) if carried else order
+        queue = np.concatenate([fresh.queue, completions.queue])
+        pairs = pair(queue, order, len(fresh), fresh.is_shared if carried else None)
+        self._record(fresh, completions, pairs)
+        waiting = fresh.where(pairs.waiting)
         self._waiting = waiting.sharing(waiting.is_shared | ~pairs.was_alone)
-        return completions.where(order[pairs.orphan] - len(fresh))
+        return completions.where(pairs.orphan)
 
     def _record(self, posts: Posts, completions: Completions, pairs: Pairs) -> None:
-        out, error = self._outcomes, completions.error
-        code = np.where(pairs.is_exact, np.uint8(CODE[Match.EXACT]), np.uint8(CODE[Match.FIFO]))
-        code[error == fabric.ECANCELED] = CODE[Match.CANCELLED]
-        out.done_ns[posts.number] = completions.end_ns
-        out.error[posts.number] = error
-        out.state[posts.number] |= code | np.uint8(HAS_DONE)
-        sent = posts.is_tx & (error == 0)
-        endpoint, done_ns = posts.endpoint[sent], completions.end_ns[sent]
-        np.maximum.at(self._longest_ns, endpoint, done_ns - posts.time_ns[sent])
-        np.maximum.at(self._last_ns, endpoint, done_ns)
-        np.maximum.at(self._last_post_ns, endpoint, posts.time_ns[sent])
+        """Write down what became of the paired posts."""
+        out, number = self._outcomes, posts.number[pairs.post]
+        error, done_ns = completions.error[pairs.completion], completions.end_ns[pairs.completion]
+        code = np.where(pairs.is_exact, np.uint8(CODE[Match.EXACT] | HAS_DONE), np.uint8(CODE[Match.FIFO] | HAS_DONE))
+        code[error == fabric.ECANCELED] = CODE[Match.CANCELLED] | HAS_DONE
+        out.done_ns[number] = done_ns
+        out.error[number] = error
+        out.state[number] |= code
+        endpoint, posted_ns = posts.endpoint[pairs.post], posts.time_ns[pairs.post]
+        sent = posts.is_tx[pairs.post] & (error == 0)
+        if not sent.all():
+            endpoint, posted_ns, done_ns = endpoint[sent], posted_ns[sent], done_ns[sent]
+        _raise_to(self._longest_ns, endpoint, done_ns - posted_ns)
+        _raise_to(self._last_ns, endpoint, done_ns)
+        _raise_to(self._last_post_ns, endpoint, posted_ns)
 
     def _is_cancelled(self, posts: Posts) -> NDArray[np.bool_]:
         """Posts that a later fi_cancel named."""
         if not self._cancels or not len(posts):
             return np.zeros(len(posts), np.bool_)
         endpoint, context, time_ns = (np.concatenate(part) for part in zip(*self._cancels, strict=True))
-        keys, row = np.unique(queue_hash(endpoint, context), return_inverse=True)
+        keys, row = np.unique(queue_id(endpoint, context), return_inverse=True)
         last_ns = np.full(len(keys), np.iinfo(np.int64).min)
         np.maximum.at(last_ns, row, time_ns)
-        mine = queue_hash(posts.endpoint, posts.context)
+        mine = queue_id(posts.endpoint, posts.context)
         at = np.minimum(np.searchsorted(keys, mine), len(keys) - 1)
         found: NDArray[np.bool_] = (keys[at] == mine) & (posts.time_ns <= last_ns[at])
         return found
+
+
+def _raise_to(highest: NDArray[np.int64], row: NDArray[np.int64], value: NDArray[np.int64]) -> None:
+    """Raise each row to the largest of its values."""
+    if not len(row):
+        return
+    if (first := row[0]) == row.max() and first == row.min():
+        highest[first] = max(highest[first], value.max())
+    else:
+        np.maximum.at(highest, row, value)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from efaprof.trace import fabric
+from efaprof.trace.fifo import queue_id
 from efaprof.trace.objects import NONE
 
 if TYPE_CHECKING:
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from efaprof.trace.merge import Slice
     from efaprof.trace.objects import Objects
-
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Columns:
@@ -30,8 +29,20 @@ class Columns:
         return len(getattr(self, _names(self)[0]))
 
     def where(self, rows: NDArray[Any]) -> Self:
-        """The chosen rows."""
+        """The chosen rows, by mask or number."""
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
         return type(self)(**{name: getattr(self, name)[rows] for name in _names(self)})
+
+    def split(self, rows: int) -> tuple[Self, Self]:
+        """The first rows, and the others."""
+        cls, names = type(self), _names(self)
+        return (
+            cls(**{name: getattr(self, name)[:rows] for name in names}),
+            cls(**{name: getattr(self, name)[rows:] for name in names}),
+        )
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
@@ -62,8 +73,8 @@ class Posts(Columns):
 
     @property
     def queue(self) -> NDArray[np.uint64]:
-        """Hash of (group, context)."""
-        return queue_hash(self.group, self.context)
+        """Number of its queue."""
+        return queue_id(self.group, self.context)
 
     def sharing(self, is_shared: NDArray[np.bool_]) -> Posts:
         """The same posts, with that mark."""
@@ -105,8 +116,8 @@ class Completions(Columns):
 
     @property
     def queue(self) -> NDArray[np.uint64]:
-        """Hash of (group, context)."""
-        return queue_hash(self.group, self.context)
+        """Number of its queue."""
+        return queue_id(self.group, self.context)
 
     def explained(self, also: NDArray[np.bool_]) -> Completions:
         """The same completions, these explained too."""
@@ -129,27 +140,23 @@ class Completions(Columns):
         loaded, rows = part.loaded, part.cq_range
         fields_ = loaded.cq
         first, last = np.searchsorted(fields_.read, (rows.start, rows.stop))
-        read = fields_.read[first:last]
+        entries = slice(int(first), int(last))
+        read = fields_.read[entries]
         if not len(read):
             return Completions.none()
         position = fields_.position[rows]
         end_ns, mine = loaded.time_ns[position], read - rows.start
         cq = objects.queues.find(loaded.ring.process, fields_.cq[rows], end_ns)
         cq_of = cq[mine]
-        data_flags = fields_.entry_word(2)[first:last]
+        data_flags = fields_.entry_word(2, entries)
         group, is_explained = _group(objects, cq_of, (data_flags >> np.uint64(32)).astype(np.uint32))
         return Completions(
             order_ns=loaded.order_ns[position][mine], end_ns=end_ns[mine], group=group, is_explained=is_explained,
-            context=fields_.entry_word(0)[first:last], source=fields_.entry_word(1)[first:last], data_flags=data_flags,
-            len_kind_err=fields_.entry_word(3)[first:last],
+            context=fields_.entry_word(0, entries), source=fields_.entry_word(1, entries), data_flags=data_flags,
+            len_kind_err=fields_.entry_word(3, entries),
             process=np.full(len(read), loaded.ring.process, np.uint32),
             thread=part.threads(position).astype(np.uint32)[mine], cq=cq_of, nest=fields_.nest[rows][mine],
         )  # fmt: skip
-
-
-def queue_hash(group: NDArray[np.int64], context: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One word for a queue."""
-    return context ^ (group.astype(np.uint64) * _MIX)
 
 
 def _group(

@@ -168,9 +168,8 @@ def read_chunk(raw: RawFile, begin: int, end: int) -> Chunk:
     is_last = end >= raw.slots or index.bad_slots > 0
     bad = raw.slots - stop if is_last and stop < raw.slots else 0
     starts = index.starts.astype(np.int64)
-    words = slots.reshape(-1)
-    kinds = (words[starts * 4 + 1] >> np.uint64(32)).astype(np.uint16)
-    t_end = words[starts * 4].view(np.int64)
+    kinds = slots.reshape(-1).view(np.uint16).take(starts * 16 + 6)
+    t_end = slots.reshape(-1).view(np.int64).take(starts * 4)
     sane = _sane(t_end, raw.start_ticks, is_last=is_last)
     if not sane.all():
         lengths = np.diff(np.append(starts, index.next))
@@ -181,7 +180,16 @@ def read_chunk(raw: RawFile, begin: int, end: int) -> Chunk:
 
 def _sane(t_end: NDArray[np.int64], start_ticks: int, *, is_last: bool) -> NDArray[np.bool_]:
     """Which times can be true: a flipped bit must not throw one record, and with it the merge, years away."""
-    sane: NDArray[np.bool_] = (t_end >= min(start_ticks, MAX_TICKS) - SPIKE_TICKS) & (t_end < MAX_TICKS)
+    lowest = min(start_ticks, MAX_TICKS) - SPIKE_TICKS
+    step = np.diff(t_end)
+    if (
+        len(step)
+        and (step >= -SPIKE_TICKS).all()
+        and t_end[0] >= lowest
+        and t_end[-1] <= min(t_end[-2] + LAST_TICKS, MAX_TICKS)
+    ):
+        return np.ones(len(t_end), np.bool_)
+    sane: NDArray[np.bool_] = (t_end >= lowest) & (t_end < MAX_TICKS)
     if len(t_end) > 2:
         before, here, after = t_end[:-2], t_end[1:-1], t_end[2:]
         agree = (before <= after + SPIKE_TICKS) & sane[:-2] & sane[2:]

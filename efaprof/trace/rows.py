@@ -57,15 +57,15 @@ class Calls(Columns):
             process=np.full(len(kind), process, np.uint32),
             thread=part.threads(ops.position[rows]).astype(np.uint32),
             kind=kind,
-            endpoint=survey.objects.endpoints.find(process, ops.word(2)[rows], return_ns),
+            endpoint=survey.objects.endpoints.find(process, ops.word(2, rows), return_ns),
             post_ns=loaded.post_ns[rows],
             return_ns=return_ns,
-            context=ops.word(3)[rows],
-            peer=ops.word(4)[rows],
-            remote=ops.word(5)[rows],
-            len_imm=ops.word(6)[rows],
-            tail=ops.word(7)[rows],
-            ret=ops.ret[rows],
+            context=ops.word(3, rows),
+            peer=ops.word(4, rows),
+            remote=ops.word(5, rows),
+            len_imm=ops.word(6, rows),
+            tail=ops.word(7, rows),
+            ret=ops.ret(rows),
         )
 
 
@@ -96,7 +96,9 @@ class OpRows:
         calls = Calls.concat(parts)
         now = calls.post_ns < window.settled_ns
         self._held = [calls.where(~now)]
-        settled = calls.where(np.flatnonzero(now)[np.argsort(calls.post_ns[now], kind="stable")])
+        settled = calls.where(now)
+        if (np.diff(settled.post_ns) < 0).any():
+            settled = settled.where(np.argsort(settled.post_ns, kind="stable"))
         self._ready.append(settled)
         self._ready_rows += len(settled)
         if self._ready_rows >= FRAME_ROWS:
@@ -110,8 +112,7 @@ class OpRows:
     def _frames(self, least: int) -> Iterator[pl.DataFrame]:
         ready = Calls.concat(self._ready) if self._ready else None
         while ready is not None and len(ready) >= least:
-            head = ready.where(np.arange(min(FRAME_ROWS, len(ready)))) if len(ready) > FRAME_ROWS else ready
-            ready = ready.where(np.arange(len(head), len(ready)))
+            head, ready = ready.split(FRAME_ROWS)
             yield self._frame(head)
         self._ready = [ready] if ready is not None and len(ready) else []
         self._ready_rows = sum(len(part) for part in self._ready)

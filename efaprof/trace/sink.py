@@ -35,6 +35,8 @@ class ParquetSink:
 
     def write(self, frame: pl.DataFrame) -> None:
         """Append rows."""
+        if not frame.height:
+            return
         self._kept.append(frame)
         self._kept_rows += frame.height
         if self._kept_rows >= ROW_GROUP_ROWS:

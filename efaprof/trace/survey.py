@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from efaprof.trace.rawfile import Chunk, Identity
 
 # Raw bytes that all rings together hold in memory at a time, and the least that one ring gets.
-WINDOW_SLOTS = 1 << 19
+WINDOW_SLOTS = 1 << 17
 LEAST_SLOTS = 1 << 11
 _CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
 
@@ -223,7 +223,7 @@ def _take(found: _Found, chunk: Chunk, begin: int, end: int) -> None:
     ops = OpFields(chunk)
     found.kinds += np.bincount(ops.kind, minlength=UNKNOWN_KIND + 1)
     found.bad_slots += ops.damaged_slots
-    found.flags |= int(np.bitwise_or.reduce(ops.flags))
+    found.flags |= int(np.bitwise_or.reduce(ops.flags()))
     first_call = int(ops.begin.min()) if len(ops.t_end) else MAX_TICKS
     if len(chunk.t_end):
         found.first_ticks = min(found.first_ticks, int(chunk.t_end.min()), max(first_call, 0))
