@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts
 from efaprof.errors import EfaprofError, NothingToAnalyse, TraceError
 from efaprof.ingest.aiperf_summary import config_warnings, configured_concurrency, configured_model
+from efaprof.ingest.fields import duration_ms, durations_ms, whole
 from efaprof.ingest.lines import Malformed, MalformedLine, Progress, json_lines
 from efaprof.ingest.requests import RequestLog
 from efaprof.ingest.times import MILLISECONDS
@@ -77,14 +78,13 @@ def _take(value: Any, log: RequestLog) -> None:
         return log.count("cancelled")
     if value.get("error"):
         return log.count("failed")
-    gaps = metrics.get("inter_chunk_latency")
     log.add(
         ttft_ms=_time_ms(metrics, "time_to_first_token"),
         latency_ms=_time_ms(metrics, "request_latency"),
         tokens=_count(metrics, "output_sequence_length"),
         prompt=_count(metrics, "input_sequence_length"),
-        start_ns=_integer(metadata.get("request_start_ns")),
-        gaps_ms=None if gaps is None else _times_ms(gaps),
+        start_ns=whole(metadata.get("request_start_ns")),
+        gaps_ms=_gaps_ms(metrics),
         own_itl_ms=_time_ms(metrics, "inter_token_latency"),
     )
     return None
@@ -104,17 +104,21 @@ def _time_ms(metrics: Mapping[str, Any], name: str) -> float | None:
     if found is None:
         return None
     value, unit = found
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise MalformedLine(f"{name} is no number")
-    return float(value) * _factor(unit, name)
+    time_ms = duration_ms(value, _factor(unit, name))
+    if time_ms is None:
+        raise MalformedLine(f"{name} is no time")
+    return time_ms
 
 
-def _times_ms(metric: Any) -> list[float]:
-    value, unit = metric.get("value"), str(metric.get("unit", "")) if isinstance(metric, dict) else ""
-    if not isinstance(value, list) or not all(isinstance(gap, int | float) and gap >= 0 for gap in value):
-        raise MalformedLine("inter_chunk_latency is no list of gaps")
-    factor = _factor(unit, "inter_chunk_latency")
-    return value if factor == 1.0 else [gap * factor for gap in value]
+def _gaps_ms(metrics: Mapping[str, Any]) -> list[float] | None:
+    found = _measure(metrics, "inter_chunk_latency")
+    if found is None:
+        return None
+    value, unit = found
+    gaps = durations_ms(value, _factor(unit, "inter_chunk_latency"))
+    if gaps is None:
+        raise MalformedLine("inter_chunk_latency is no list of times")
+    return gaps
 
 
 def _factor(unit: str, name: str) -> float:
@@ -131,13 +135,7 @@ def _count(metrics: Mapping[str, Any], name: str) -> int | None:
     value, unit = found
     if unit not in ("tokens", "token", ""):
         raise MalformedLine(f"{name} is in {unit!r}, not tokens")
-    return _integer(value)
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value)
+    return whole(value)
 
 
 def _nothing_used(path: Path, counts: RequestCounts, malformed: Malformed) -> EfaprofError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts, Summary
 from efaprof.errors import NothingToAnalyse, TraceError
+from efaprof.ingest.fields import count, duration_ms, number, step_ms, table, text, whole
 from efaprof.ingest.lines import unreadable
 from efaprof.ingest.times import MILLISECONDS, unix_ns
 from efaprof.trace.layers import Provenance
@@ -39,28 +40,28 @@ def is_summary(value: Any) -> bool:
 
 def read_summary(path: Path, value: Mapping[str, Any]) -> Cell:
     """The cell of one `profile_export_aiperf.json`."""
-    itl = value.get("inter_token_latency")
-    if not isinstance(itl, dict) or itl.get("avg") is None:
+    itl = table(value, "inter_token_latency")
+    unit = str(itl.get("unit", ""))
+    if itl and unit not in MILLISECONDS:
+        raise TraceError(f"{path}: inter_token_latency is in {unit!r}, not a unit of time", hint="export it again")
+    mean = step_ms(itl.get("avg"), MILLISECONDS.get(unit, 1.0))
+    requests = whole(itl.get("count")) or whole(_average(value, "request_count")) or 0
+    if mean is None or requests < 1:
         raise NothingToAnalyse(
             f"{path} has no inter_token_latency: was the benchmark streaming?", hint="aiperf profile --streaming …"
         )
-    unit = str(itl.get("unit", ""))
-    if unit not in MILLISECONDS:
-        raise TraceError(f"{path}: inter_token_latency is in {unit!r}, not a unit of time", hint="export it again")
-    requests = int(itl.get("count") or _average(value, "request_count") or 0)
-    failed = int(_average(value, "error_request_count") or 0)
+    failed = whole(_average(value, "error_request_count")) or 0
     asked = configured_concurrency(value)
     concurrency = asked or _little(_average(value, "request_throughput"), _average(value, "request_latency"))
     if concurrency is None:
         raise NothingToAnalyse(f"{path} does not say its concurrency", hint="run aiperf with --concurrency N")
-    std = itl.get("std")
     return Cell(
         key=CellKey(concurrency, _rounded(value, "input_sequence_length"), _rounded(value, "output_sequence_length")),
         source=str(path),
         format=Format.AIPERF_SUMMARY,
         summary=Summary(
-            mean_itl_ms=float(itl["avg"]) * MILLISECONDS[unit],
-            std_itl_ms=None if std is None else float(std) * MILLISECONDS[unit],
+            mean_itl_ms=mean,
+            std_itl_ms=duration_ms(itl.get("std"), MILLISECONDS[unit]),
             requests=requests,
             per_user_tok_s=_average(value, "output_token_throughput_per_user"),
         ),
@@ -74,19 +75,21 @@ def read_summary(path: Path, value: Mapping[str, Any]) -> Cell:
 
 def configured_concurrency(value: Mapping[str, Any]) -> int | None:
     """Concurrency that the run was asked for; None for a run by request rate, or where the summary does not say."""
-    config = value.get("input_config")
-    if isinstance(config, dict):
-        phases = config.get("phases")
-        for phase in phases if isinstance(phases, list) else []:
-            if isinstance(phase, dict) and phase.get("name", "profiling") == "profiling" and phase.get("concurrency"):
-                return _whole(phase["concurrency"])
-        loadgen = config.get("loadgen")
-        if isinstance(loadgen, dict) and loadgen.get("concurrency"):
-            return _whole(loadgen["concurrency"])
-    info = value.get("run_info")
-    command = info.get("cli_command") if isinstance(info, dict) else None
-    found = re.search(r"--concurrency[ =]'?(\d+)", str(command or ""))
-    return int(found.group(1)) if found else None
+    config = table(value, "input_config")
+    phases = config.get("phases")
+    for phase in phases if isinstance(phases, list) else []:
+        if (
+            isinstance(phase, dict)
+            and phase.get("name", "profiling") == "profiling"
+            and count(phase.get("concurrency"))
+        ):
+            return count(phase["concurrency"])
+    asked = count(table(config, "loadgen").get("concurrency"))
+    if asked is not None:
+        return asked
+    command = text(table(value, "run_info").get("cli_command")) or ""
+    found = re.search(r"--concurrency[ =]'?(\d{1,9})", command)
+    return count(int(found.group(1))) if found else None
 
 
 def config_warnings(path: Path, config: Mapping[str, Any] | None) -> list[str]:
@@ -98,19 +101,13 @@ def config_warnings(path: Path, config: Mapping[str, Any] | None) -> list[str]:
 
 def configured_model(config: Mapping[str, Any]) -> str | None:
     """Name of the model that was served."""
-    found = config.get("input_config")
-    models = found.get("models") if isinstance(found, dict) else None
-    items = models.get("items") if isinstance(models, dict) else None
-    if isinstance(items, list) and items and isinstance(items[0], dict):
-        name = items[0].get("name")
-        return name if isinstance(name, str) else None
-    return None
+    items = table(table(config, "input_config"), "models").get("items")
+    first = items[0] if isinstance(items, list) and items else None
+    return text(first.get("name")) if isinstance(first, dict) else None
 
 
 def _average(value: Mapping[str, Any], name: str) -> float | None:
-    metric = value.get(name)
-    average = metric.get("avg") if isinstance(metric, dict) else None
-    return float(average) if isinstance(average, int | float) else None
+    return number(table(value, name).get("avg"))
 
 
 def _rounded(value: Mapping[str, Any], name: str) -> int | None:
@@ -120,9 +117,9 @@ def _rounded(value: Mapping[str, Any], name: str) -> int | None:
 
 def _little(per_second: float | None, latency_ms: float | None) -> int | None:
     """Mean requests in flight: throughput × latency."""
-    if per_second is None or latency_ms is None:
+    if per_second is None or latency_ms is None or per_second <= 0 or latency_ms <= 0:
         return None
-    return max(round(per_second * latency_ms / 1e3), 1)
+    return count(max(per_second * latency_ms / 1e3, 1.0))
 
 
 def read_csv(path: Path) -> Cell:
@@ -172,11 +169,7 @@ def _csv_row(row: list[str], header: list[str], metrics: dict[str, dict[str, Any
         return
     name = found["name"].strip().lower().replace(" ", "_")
     values: dict[str, Any] = {"unit": found["unit"] or ""}
-    for column, text in zip(header[1:], row[1:], strict=False):
-        if text:
-            values["avg" if column == "Value" else column] = float(text.replace(",", ""))
+    for column, cell in zip(header[1:], row[1:], strict=False):
+        if cell:
+            values["avg" if column == "Value" else column] = float(cell.replace(",", ""))
     metrics[name] = values
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from efaprof.analyzers.op_time import RecordedCosts
 from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts, Summary
 from efaprof.errors import NothingToAnalyse, TraceError
+from efaprof.ingest.fields import count, duration_ms, number, positive, step_ms, table, text, whole
 from efaprof.ingest.lines import document
 from efaprof.trace.layers import DispatchPath, Layer, Provenance
 from efaprof.trace.manifest import FILE_NAME as MANIFEST_NAME
@@ -51,29 +52,31 @@ def read_attribution(path: Path) -> dict[str, Any]:
 def read_costs(path: Path) -> RecordedCosts:
     """Costs by layer of a recorded run; NothingToAnalyse when it counted no operations."""
     value = read_attribution(path)
-    operations = _dict(value, "operations")
-    per_step = _number(operations, "per_step")
-    if not per_step:
-        steps, count = _number(value, "steps"), _number(operations, "count")
-        per_step = count / steps if steps and count else None
-    if not per_step:
+    operations = table(value, "operations")
+    per_step = positive(operations.get("per_step"))
+    if per_step is None:
+        steps, posted = positive(value.get("steps")), positive(operations.get("count"))
+        per_step = posted / steps if steps and posted else None
+    if per_step is None:
         raise NothingToAnalyse(f"{path} counted no operations, so it has no cost per operation", hint="record a run")
     layers: dict[Layer, float] = {}
     recoverable: dict[Layer, float] = {}
-    for row in value.get("layers", []):
-        layer = Layer(row["layer"]) if isinstance(row, dict) and row.get("layer") in set(Layer) else None
-        if layer is None:
+    rows = value.get("layers")
+    for row in rows if isinstance(rows, list) else []:
+        name = text(row.get("layer")) if isinstance(row, dict) else None
+        if name not in set(Layer):
             continue
+        layer = Layer(name)
         layers[layer] = _value(row.get("us")) or 0.0
         saved = _value(row.get("recoverable_us"))
         if saved is not None:
             recoverable[layer] = saved
     groups = {
         name: saved
-        for name, group in _dict(value, "groups").items()
+        for name, group in table(value, "groups").items()
         if isinstance(group, dict) and (saved := _value(group.get("recoverable_us"))) is not None
     }
-    run = _dict(value, "run")
+    run = table(value, "run")
     return RecordedCosts(
         source=str(path),
         path=_dispatch_path(run, layers),
@@ -81,52 +84,56 @@ def read_costs(path: Path) -> RecordedCosts:
         recoverable_us=recoverable,
         groups_us=groups,
         operations_per_step=per_step,
-        tokens_per_step=_number(value, "tokens_per_step") or 1.0,
+        tokens_per_step=positive(value.get("tokens_per_step")) or 1.0,
         wall_us=_value(value.get("wall_us")) or sum(layers.values()),
-        emulated=tuple(str(one) for one in run.get("emulated", [])),
+        emulated=_emulated(run),
     )
 
 
 def read_cell(path: Path, value: Mapping[str, Any]) -> Cell:
     """One recorded run as a load point: step wall per token, with the run's own interval over batches of steps."""
-    run = _dict(value, "run")
-    fingerprint = _dict(run, "fingerprint")
+    run = table(value, "run")
+    fingerprint = table(run, "fingerprint")
     wall = value.get("wall_us")
-    mean = _value(wall)
-    if mean is None or mean <= 0:
+    scale = 1e-3 / (positive(value.get("tokens_per_step")) or 1.0)
+    mean = step_ms(_value(wall), scale)
+    if mean is None:
         raise NothingToAnalyse(f"{path} has no step time", hint="efaprof attribute RUN says why")
-    tokens = _number(value, "tokens_per_step") or 1.0
-    scale = 1.0 / (1e3 * tokens)
-    bounds = [_number(wall, name) if isinstance(wall, dict) else None for name in ("lo", "hi")]
-    steps = int(_number(value, "steps") or 0)
-    operations = _dict(value, "operations")
-    emulated = [str(one) for one in run.get("emulated", [])]
+    bounds = [duration_ms(wall.get(name), scale) if isinstance(wall, dict) else None for name in ("lo", "hi")]
+    steps = whole(value.get("steps")) or 0
+    operations = table(value, "operations")
+    emulated = _emulated(run)
     return Cell(
-        key=CellKey(_load(path, fingerprint), _whole(fingerprint.get("isl")), _whole(fingerprint.get("osl"))),
+        key=CellKey(_load(path, fingerprint), count(fingerprint.get("isl")), count(fingerprint.get("osl"))),
         source=str(path),
         format=Format.EFAPROF,
         summary=Summary(
-            mean_itl_ms=mean * scale,
+            mean_itl_ms=mean,
             std_itl_ms=None,
             requests=steps,
-            lo_itl_ms=None if bounds[0] is None else bounds[0] * scale,
-            hi_itl_ms=None if bounds[1] is None else bounds[1] * scale,
-            batches=int(_number(_dict(value, "clusters"), "n") or 0),
+            lo_itl_ms=bounds[0],
+            hi_itl_ms=bounds[1],
+            batches=whole(table(value, "clusters").get("n")) or 0,
         ),
         counts=RequestCounts(),
         session_ns=_session(path, run),
-        model=fingerprint.get("model") if isinstance(fingerprint.get("model"), str) else None,
+        model=text(fingerprint.get("model")),
         concurrency_provenance=Provenance.MEASURED,
-        ops_per_step=_number(operations, "per_step"),
+        ops_per_step=positive(operations.get("per_step")),
         warnings=tuple([f"{path}: emulated: {', '.join(emulated)}"] if emulated else []),
     )
 
 
+def _emulated(run: Mapping[str, Any]) -> tuple[str, ...]:
+    found = run.get("emulated")
+    return tuple(str(one) for one in found) if isinstance(found, list) else ()
+
+
 def _dispatch_path(run: Mapping[str, Any], layers: Mapping[Layer, float]) -> DispatchPath:
     """The run's own word, else what its layers say: a path without host stages has neither ring nor proxy."""
-    named = run.get("path")
+    named = text(run.get("path"))
     if named in set(DispatchPath):
-        return DispatchPath(str(named))
+        return DispatchPath(named)
     if Layer.PROXY in layers or Layer.RING in layers:
         return DispatchPath.PROXY
     return DispatchPath.GDAKI if Layer.KERNEL in layers else DispatchPath.LIBFABRIC
@@ -134,41 +141,28 @@ def _dispatch_path(run: Mapping[str, Any], layers: Mapping[Layer, float]) -> Dis
 
 def _load(path: Path, fingerprint: Mapping[str, Any]) -> int:
     for name in ("load", "concurrency"):
-        found = _whole(fingerprint.get(name))
-        if found:
+        found = count(fingerprint.get(name))
+        if found is not None:
             return found
-    tokens, ranks = _number(fingerprint, "tokens"), _number(fingerprint, "ranks")
-    if tokens and ranks:
-        return max(round(tokens * ranks), 1)
+    tokens, ranks = positive(fingerprint.get("tokens")), positive(fingerprint.get("ranks"))
+    together = None if tokens is None or ranks is None else count(max(tokens * ranks, 1.0))
+    if together is not None:
+        return together
     raise NothingToAnalyse(
         f"{path} names no load: its fingerprint has neither load nor tokens and ranks", hint="record it again"
     )
 
 
 def _session(path: Path, run: Mapping[str, Any]) -> int | None:
-    started = _whole(run.get("started_realtime_ns"))
+    started = whole(run.get("started_realtime_ns"))
     folder = path if path.is_dir() else path.parent
     if started is None and (folder / MANIFEST_NAME).is_file():
         started = read_manifest(folder).started_realtime_ns
     return started
 
 
-def _dict(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = value.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _number(value: Mapping[str, Any], name: str) -> float | None:
-    found = value.get(name)
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-
 def _value(estimate: Any) -> float | None:
     """The value of `{value, lo, hi}`, or of a plain number."""
     if isinstance(estimate, dict):
-        return _number(estimate, "value")
-    return float(estimate) if isinstance(estimate, int | float) and not isinstance(estimate, bool) else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+        return number(estimate.get("value"))
+    return number(estimate)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts, Summary
 from efaprof.errors import NothingToAnalyse
+from efaprof.ingest.fields import count, duration_ms, durations_ms, number, step_ms, text, whole
 from efaprof.ingest.requests import RequestLog
 from efaprof.ingest.times import unix_ns
 from efaprof.trace.layers import Provenance
@@ -40,9 +41,9 @@ def read_result(source: str, value: Mapping[str, Any]) -> Cell:
     """The cell of one result; `source` names it in messages (file, or file:line)."""
     form = Format.VLLM if any(key in value for key in _VLLM_KEYS) else Format.SGLANG
     session = unix_ns(value.get("date"))
-    duration = _number(value, "duration")
+    duration = duration_ms(value.get("duration"), 1e3)
     if session is not None and duration is not None:
-        session -= int(duration * 1e9)
+        session -= int(duration * 1e6)
     log = _detail(value)
     if log is not None and log.counts.used:
         return _from_detail(source, value, log, form, session)
@@ -52,7 +53,7 @@ def read_result(source: str, value: Mapping[str, Any]) -> Cell:
 def _from_detail(source: str, value: Mapping[str, Any], log: RequestLog, form: Format, session: int | None) -> Cell:
     found, provenance = _concurrency(source, value, log)
     summary = log.summary()
-    stated = _number(value, "mean_tpot_ms")
+    stated = number(value.get("mean_tpot_ms"))
     warnings = log.warnings(source)
     if stated is not None and abs(stated - summary.mean_itl_ms) > _MEAN_TOLERANCE * stated:
         warnings.append(
@@ -67,17 +68,17 @@ def _from_detail(source: str, value: Mapping[str, Any], log: RequestLog, form: F
         requests=log.requests(),
         chunks=log.chunks(),
         session_ns=session,
-        model=_text(value, "model_id"),
+        model=text(value.get("model_id")),
         concurrency_provenance=provenance,
         warnings=tuple(warnings),
     )
 
 
 def _from_summary(source: str, value: Mapping[str, Any], form: Format, session: int | None) -> Cell:
-    mean = _number(value, "mean_tpot_ms")
-    completed = int(_number(value, "completed") or 0)
-    failed = int(_number(value, "failed") or 0)
-    if mean is None or mean <= 0 or completed == 0:
+    mean = step_ms(value.get("mean_tpot_ms"))
+    completed = whole(value.get("completed")) or 0
+    failed = whole(value.get("failed")) or 0
+    if mean is None or completed < 1:
         raise NothingToAnalyse(
             f"{source}: {completed} completed requests, no time per output token", hint="run the benchmark again"
         )
@@ -90,10 +91,10 @@ def _from_summary(source: str, value: Mapping[str, Any], form: Format, session: 
         ),
         source=source,
         format=form,
-        summary=Summary(mean, _number(value, "std_tpot_ms"), completed),
+        summary=Summary(mean, duration_ms(value.get("std_tpot_ms")), completed),
         counts=RequestCounts(read=completed + failed, used=completed, failed=failed),
         session_ns=session,
-        model=_text(value, "model_id"),
+        model=text(value.get("model_id")),
         concurrency_provenance=provenance,
     )
 
@@ -105,64 +106,50 @@ def _detail(value: Mapping[str, Any]) -> RequestLog | None:
         return None
     outputs, ttfts, gaps = lists
     assert isinstance(outputs, list) and isinstance(ttfts, list) and isinstance(gaps, list)
-    count = len(outputs)
-    errors, prompts = _column(value, "errors", count), _column(value, "input_lens", count)
-    starts, latencies = _column(value, "start_times", count), _column(value, "latencies", count)
+    rows = len(outputs)
+    errors, prompts = _column(value, "errors", rows), _column(value, "input_lens", rows)
+    starts, latencies = _column(value, "start_times", rows), _column(value, "latencies", rows)
     log = RequestLog()
-    for row in range(count):
+    for row in range(rows):
         if errors[row]:
             log.count("failed")
             continue
-        own_gaps = _gaps_ms(gaps[row] if row < len(gaps) else None)
-        ttft = _milliseconds(ttfts[row] if row < len(ttfts) else None)
-        latency = _milliseconds(latencies[row])
+        own_gaps = durations_ms(gaps[row] if row < len(gaps) else None, 1e3)
+        ttft = duration_ms(ttfts[row] if row < len(ttfts) else None, 1e3)
+        latency = duration_ms(latencies[row], 1e3)
         if latency is None and ttft is not None and own_gaps:
             latency = ttft + sum(own_gaps)
-        start = starts[row]
+        start_s = number(starts[row])
         log.add(
             ttft_ms=ttft,
             latency_ms=latency,
-            tokens=_whole(outputs[row]),
-            prompt=_whole(prompts[row]),
-            start_ns=int(start * 1e9) if isinstance(start, int | float) and not isinstance(start, bool) else None,
+            tokens=whole(outputs[row]),
+            prompt=whole(prompts[row]),
+            start_ns=None if start_s is None else whole(start_s * 1e9),
             gaps_ms=own_gaps,
         )
     return log
 
 
-def _column(value: Mapping[str, Any], name: str, count: int) -> Sequence[Any]:
+def _column(value: Mapping[str, Any], name: str, rows: int) -> Sequence[Any]:
     column = value.get(name)
-    if isinstance(column, list) and len(column) == count:
+    if isinstance(column, list) and len(column) == rows:
         return column
-    return [None] * count
-
-
-def _gaps_ms(gaps: Any) -> list[float] | None:
-    if not isinstance(gaps, list) or not all(isinstance(gap, int | float) and gap >= 0 for gap in gaps):
-        return None
-    return [gap * 1e3 for gap in gaps]
-
-
-def _milliseconds(seconds: Any) -> float | None:
-    return seconds * 1e3 if isinstance(seconds, int | float) and not isinstance(seconds, bool) else None
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return [None] * rows
 
 
 def _concurrency(source: str, value: Mapping[str, Any], log: RequestLog | None) -> tuple[int, Provenance]:
-    asked = _number(value, "max_concurrency")
-    if asked:
-        return int(asked), Provenance.MEASURED
+    asked = count(value.get("max_concurrency"))
+    if asked is not None:
+        return asked, Provenance.MEASURED
     counted = log.most_in_flight() if log is not None else None
     if counted is None:
-        per_second = _number(value, "request_throughput")
-        latency = _number(value, "mean_e2el_ms") or _number(value, "mean_e2e_latency_ms")
-        mean = _number(value, "concurrency")
+        per_second = number(value.get("request_throughput"))
+        latency = number(value.get("mean_e2el_ms")) or number(value.get("mean_e2e_latency_ms"))
+        mean = number(value.get("concurrency"))
         if mean is None and per_second is not None and latency is not None:
             mean = per_second * latency / 1e3
-        counted = None if mean is None else max(round(mean), 1)
+        counted = None if mean is None else count(max(mean, 1.0))
     if counted is None:
         raise NothingToAnalyse(
             f"{source} does not say its concurrency", hint="run the benchmark with --max-concurrency N"
@@ -170,16 +157,6 @@ def _concurrency(source: str, value: Mapping[str, Any], log: RequestLog | None) 
     return counted, Provenance.DERIVED
 
 
-def _number(value: Mapping[str, Any], name: str) -> float | None:
-    found = value.get(name)
-    return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
-
-
-def _text(value: Mapping[str, Any], name: str) -> str | None:
-    found = value.get(name)
-    return found if isinstance(found, str) else None
-
-
 def _per_request(value: Mapping[str, Any], name: str, requests: int) -> int | None:
-    total = _number(value, name)
-    return None if total is None else round(total / requests)
+    total = number(value.get(name))
+    return None if total is None else whole(round(total / requests))

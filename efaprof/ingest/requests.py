@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from array import array
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from efaprof.analyzers.chunks import ChunkLog, ChunkStats
 from efaprof.analyzers.serving import RequestCounts, Requests, Summary
+from efaprof.ingest.fields import SMALLEST_MS
 
 # An own ITL further than this from (latency − TTFT)/(tokens − 1) says that the fields mean something else.
 ITL_TOLERANCE = 0.01
@@ -47,7 +47,7 @@ class RequestLog:
         if tokens == 1:
             return self.count("single_token")
         itl_ms = (latency_ms - ttft_ms) / (tokens - 1)
-        if not math.isfinite(itl_ms) or itl_ms <= 0 or ttft_ms < 0:
+        if itl_ms <= SMALLEST_MS:
             return self.count("partial")
         if own_itl_ms is not None and abs(own_itl_ms - itl_ms) > ITL_TOLERANCE * itl_ms:
             self.itl_mismatches += 1
