@@ -80,6 +80,7 @@ class Wasm:
             "emscripten_get_heap_max": lambda: MAX_HEAP - 2**32,
             "emscripten_resize_heap": self._resize_heap,
             "_tzset_js": self._tzset,
+            "_gmtime_js": self._gmtime,
             "__assert_fail": self._assert_fail,
             "_abort_js": self._abort,
         }
@@ -114,6 +115,13 @@ class Wasm:
         self._store_words((timezone, 0), (daylight, 0))
         for address in (standard_name, summer_name):
             self.memory.write(self.store, b"UTC\0", address & 0xFFFFFFFF)
+
+    def _gmtime(self, seconds: int, address: int) -> None:
+        """Fill a struct tm: seconds to year, day of the week and of the year."""
+        moment = time.gmtime(seconds)
+        fields = (moment.tm_sec, moment.tm_min, moment.tm_hour, moment.tm_mday, moment.tm_mon - 1)
+        fields += (moment.tm_year - 1900, (moment.tm_wday + 1) % 7, moment.tm_yday - 1)
+        self._store_words(*((address + 4 * index, value) for index, value in enumerate(fields)))
 
     def _assert_fail(self, text: int, _file: int, line: int, _function: int) -> None:
         words = bytes(self._bytes(text, 256)).split(b"\0")[0].decode(errors="replace")

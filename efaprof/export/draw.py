@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from efaprof.export.batch import keys_of
 from efaprof.export.board import Board
 from efaprof.export.groups import Groups
-from efaprof.export.meters import EmptyPolls, InFlight, draw_counters
+from efaprof.export.meters import EmptyPolls, InFlight, Sampled, draw_counters
 from efaprof.export.operations import OperationTracks
 from efaprof.export.surroundings import ReadTracks, draw_arrivals, draw_spans
 from efaprof.trace.layout import name_id
@@ -24,14 +24,15 @@ class Drawn:
 
     not_drawn: dict[str, int]  # slices that found no free lane, by line
     early_done: int  # completions read before their post returned: drawn with no length
-    counter_resets: int
+    counters: Sampled
 
     def facts(self) -> dict[str, int]:
         """Those that are not zero, for the picture itself."""
         counts = {
             "slices not drawn (no free lane)": sum(self.not_drawn.values()),
             "completions read before their post returned": self.early_done,
-            "counter resets": self.counter_resets,
+            "counters that went back": self.counters.resets,
+            "counters that never moved (not drawn)": self.counters.still,
         }
         return {name: count for name, count in counts.items() if count}
 
@@ -45,7 +46,7 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
     facts_track = board.track("efaprof run")
     draw_spans(tables, groups)
     operations = OperationTracks(groups, keys, name_id(tables.identity.encode()))
-    in_flight = InFlight(window)
+    in_flight = InFlight(window, keys)
     for chunk in tables.chunks("ops", tables.ops):
         operations.draw(chunk)
         in_flight.add(chunk)
@@ -57,8 +58,8 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
         empty_polls.add(chunk)
     in_flight.draw(groups)
     empty_polls.draw(groups)
-    resets = draw_counters(tables, groups)
-    drawn = Drawn(board.not_drawn, operations.early_done, resets)
+    sampled = draw_counters(tables, groups)
+    drawn = Drawn(board.not_drawn, operations.early_done, sampled)
     facts = tables.facts | {"slices": sink.written.slices} | drawn.facts()
     sink.facts(facts_track, window.start_ns, "efaprof run", facts)
     return drawn

@@ -6,9 +6,9 @@ rank 0 · fi_pingpong                      process
     outstanding operations, …             counters
     libfabric                             calls: one line a posting thread
     libfabric (tcp under rxm)             calls of a provider on the one below it
+    completion queue reads                those that returned entries
     nic                                   doorbell → done, in lanes
     rx: arrivals, posted receives         what came in, what waits for it
-    completion queue reads                those that returned entries
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STEP = 100_000
 _PLACE: dict[str, int] = {
     name: _STEP * place
     for place, name in enumerate(
-        ("counter", Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX, "completion queue")
+        ("counter", Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, "completion queue", Layer.NIC, Layer.RX)
     )
 }
 HOST_STRIDE = 10_000_000  # above every pid that Linux gives
@@ -150,6 +150,10 @@ class Groups:
         else:
             name, description = f"{layer}{level}", "from the doorbell to the completion that was read"
         return self._line(key.process, layer, 1 + key.flight, name, description)
+
+    def counter_of_level(self, key: CallKey, name: str, unit: str, description: str) -> int:
+        """Counter track of one level of a process."""
+        return self.counter(key.process, f"{name}{self._level(key)}", unit, description)
 
     def arrival_line(self, process: int) -> LaneTrack:
         """Line for completions that met no post."""

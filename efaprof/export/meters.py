@@ -13,6 +13,7 @@ from efaprof.export.rates import counter_line
 from efaprof.trace.layers import Match
 
 if TYPE_CHECKING:
+    from efaprof.export.batch import CallKey
     from efaprof.export.groups import Groups
     from efaprof.export.source import RunTables, Window
 
@@ -31,38 +32,42 @@ def _sampling(step_ns: int) -> str:
 
 @dataclass(slots=True)
 class InFlight:
-    """How many operations of the program, and how many bytes, lie between doorbell and completion.
+    """How many operations, and how many bytes, lie between doorbell and completion, on each level of a process.
 
     Operations without a completion to come, failed posts, and those whose end is not known are left out.
     """
 
     window: Window
+    keys: list[CallKey]
     _changes: dict[tuple[int, int], Changes] = field(default_factory=dict)
 
     def add(self, ops: pl.DataFrame) -> None:
         """Take a chunk of the ops table in."""
         in_flight = pl.col("match").cast(pl.String) == Match.IN_FLIGHT.value
-        rows = ops.filter((pl.col("nest") == 0) & (pl.col("done_ns").is_not_null() | in_flight)).with_columns(
-            start=pl.coalesce("doorbell_ns", "return_ns"), bytes=pl.col("bytes").fill_null(0).cast(pl.Int64)
+        rows = ops.filter(pl.col("done_ns").is_not_null() | in_flight).with_columns(
+            start=pl.coalesce("doorbell_ns", "return_ns"),
+            bytes=pl.col("bytes").fill_null(0).cast(pl.Int64),
+            provider=pl.col("provider").cast(pl.String).fill_null(""),
         )
-        for (process, direction), frame in rows.partition_by("process", "direction", as_dict=True).items():
+        levels = {(key.process, key.nest, key.provider): key.flight for key in self.keys}
+        by_level = rows.partition_by("process", "nest", "provider", "direction", as_dict=True)
+        for (process, nest, provider, direction), frame in by_level.items():
             ended = frame.filter(pl.col("done_ns").is_not_null())
             starts = frame["start"].to_numpy()
             ends = np.maximum(ended["done_ns"].to_numpy(), ended["start"].to_numpy())
             for index, (_, _, side, column) in enumerate(_LEVELS):
                 if side == direction:
-                    changes = self._changes.setdefault((int(process), index), Changes(self.window))
+                    changes = self._changes.setdefault((levels[process, nest, provider], index), Changes(self.window))
                     changes.add(starts, _amounts(frame, column))
                     changes.add(ends, -_amounts(ended, column))
 
     def draw(self, groups: Groups) -> None:
         """Put the lines on the sink."""
-        for (process, index), changes in sorted(self._changes.items()):
+        for (level, index), changes in sorted(self._changes.items()):
             name, unit, _, _ = _LEVELS[index]
             times, levels = changes.level()
-            track = groups.counter(
-                process, name, unit, f"between doorbell and completion; {_sampling(changes.step_ns)}"
-            )
+            description = f"between doorbell and completion; {_sampling(changes.step_ns)}"
+            track = groups.counter_of_level(self.keys[level], name, unit, description)
             groups.board.sink.counter(track, times, levels)
 
 
@@ -105,20 +110,29 @@ class EmptyPolls:
             groups.board.sink.counter(track, times, counts)
 
 
-def draw_counters(tables: RunTables, groups: Groups) -> int:
-    """Put sampled counters on the sink, NICs in a group of their host; how often a count went back."""
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What was noticed about sampled counters."""
+
+    resets: int  # times that a count went back
+    still: int  # counts that never moved and are not drawn
+
+
+def draw_counters(tables: RunTables, groups: Groups) -> Sampled:
+    """Put sampled counters on the sink, NICs in a group of their host."""
     samples = tables.named()["counters"].with_columns(pl.col("name").cast(pl.String)).sort("time_ns").collect()
-    resets = 0
+    resets = still = 0
     for (process, name), frame in sorted(samples.partition_by("process", "name", as_dict=True).items()):
         line = counter_line(
             name, frame["time_ns"].to_numpy(), frame["value"].to_numpy(), is_monotone=bool(frame["is_monotone"][0])
         )
         resets += line.resets
-        if not line.time_ns.size:
+        if not line.time_ns.size or (frame["is_monotone"][0] and not line.values.any()):
+            still += 1
             continue
         if name.startswith(_HOST_COUNTERS):
             track = groups.host_counter(int(process), name.removeprefix(_HOST_COUNTERS), line.unit)
         else:
             track = groups.counter(int(process), name, line.unit)
         groups.board.sink.counter(track, line.time_ns, line.values)
-    return resets
+    return Sampled(resets, still)

@@ -17,8 +17,8 @@ _UNITS = (
     (re.compile(r"bytes$"), "B"),
     (re.compile(r"(packets|pkts)$"), "packets"),
     (re.compile(r"_wrs$"), "operations"),
-    (re.compile(r"_ns$"), "ns"),
-    (re.compile(r"_us$"), "µs"),
+    (re.compile(r"_ns(\.\d+)?$"), "ns"),
+    (re.compile(r"_us(\.\d+)?$"), "µs"),
 )
 
 

@@ -116,6 +116,6 @@ def _picture_remarks(made: TimelineFile) -> list[str]:
     ]
     if drawn.early_done:
         remarks.append(f"{drawn.early_done:,} completions were read before their post returned: drawn with no length")
-    if drawn.counter_resets:
-        remarks.append(f"{drawn.counter_resets:,} times a counter went back: its rate there is drawn as 0")
+    if drawn.counters.resets:
+        remarks.append(f"{drawn.counters.resets:,} times a counter went back: its rate there is drawn as 0")
     return remarks

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
 _TRACE_NAMES = ("trace.pftrace", "trace.pftrace.gz")
-_EXPAND = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": ["^(efaprof|NIC counters .*)$"]}]
+_FEW_THREADS = 16  # recorded ones, up to which everything is shown expanded
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Viewing:
 
     file: Path
     name: str
-    is_run: bool
+    expands: str | None = None  # regular expression of the track groups that are shown expanded
 
 
 def viewing_of(path: Path, stack: ExitStack, say: Callable[[str], None]) -> Viewing:
@@ -40,12 +40,13 @@ def viewing_of(path: Path, stack: ExitStack, say: Callable[[str], None]) -> View
         run = rundir.open_run(path)
         name = run.path.resolve().name
         file = _current_trace(run) or _export(run, stack, say)
-        return Viewing(file, name + "".join(file.suffixes), is_run=True)
+        expands = ".*" if len(run.raw_files) <= _FEW_THREADS else "^(efaprof|NIC counters .*)$"
+        return Viewing(file, name + "".join(file.suffixes), expands)
     if not path.exists():
         raise UsageError(f"{path} does not exist", hint="give a run directory or a trace file")
     if not path.is_file():
         raise UsageError(f"{path} is not a regular file", hint="give a run directory or a trace file")
-    return Viewing(path, path.name, is_run=False)
+    return Viewing(path, path.name)
 
 
 def _current_trace(run: Run) -> Path | None:
@@ -78,11 +79,12 @@ def service_of(viewing: Viewing, *, is_local: bool) -> Service:
 
 
 def page_url(viewing: Viewing, server: TraceServer, *, is_local: bool) -> str:
-    """What the browser opens; for a run, its "efaprof" tracks expanded."""
+    """What the browser opens."""
     page = f"http://{ADDRESS}:{server.port}/" if is_local else f"{UI_ORIGIN}/"
     url = f"{page}#!/?url={server.trace_url}&referrer=efaprof"
-    if viewing.is_run:
-        url += f"&startupCommands={quote(json.dumps(_EXPAND, separators=(',', ':')))}"
+    if viewing.expands is not None:
+        commands = [{"id": "dev.perfetto.ExpandTracksByRegex", "args": [viewing.expands]}]
+        url += f"&startupCommands={quote(json.dumps(commands, separators=(',', ':')))}"
     return url
 
 

@@ -12,7 +12,7 @@ from efaprof.export.perfetto.slices import encode_slices
 from efaprof.export.timeline import UNFINISHED, Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from typing import Protocol
 
     from numpy.typing import NDArray
@@ -49,11 +49,13 @@ class PerfettoWriter:
         """Add slices."""
         if not len(chunk):
             return
-        iids = self._intern(tracks.EVENT_NAMES, self._event_names, chunk.names)
+        used = np.flatnonzero(np.bincount(chunk.name, minlength=len(chunk.names)))
+        iids = np.zeros(len(chunk.names), np.uint64)
+        iids[used] = self._intern(tracks.EVENT_NAMES, self._event_names, [chunk.names[index] for index in used])
         argument_iids = self._intern(
             tracks.ANNOTATION_NAMES, self._argument_names, [argument.name for argument in chunk.arguments]
         )
-        for block in encode_slices(chunk, np.array(iids, np.uint64), tuple(argument_iids)):
+        for block in encode_slices(chunk, iids, tuple(argument_iids)):
             self._out.write(block.data)
         self.written.slices += len(chunk)
         self.written.unfinished += int((chunk.dur_ns == UNFINISHED).sum())
@@ -69,8 +71,7 @@ class PerfettoWriter:
         self._out.write(tracks.instant(track, time_ns, name, facts))
         self._out.write(tracks.attributes(facts))
 
-    def _intern(self, kind: int, known: dict[str, int], names: Iterable[str]) -> list[int]:
-        names = list(names)
+    def _intern(self, kind: int, known: dict[str, int], names: list[str]) -> list[int]:
         fresh: dict[str, int] = {}
         for name in names:
             if name not in known:
