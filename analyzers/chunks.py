@@ -44,6 +44,7 @@ class ChunkStats:
     coalesced_chunks: int  # chunks that held more than one token
     coalesced_tokens: int  # tokens in them beyond the first
     unplaced_tokens: int  # missing tokens that no long gap explains (they came together with others)
+    surplus_chunks: int  # chunks beyond the tokens: they held none
     p50_ms: float | None  # of the unfolded gaps, ±0.25 %
     p99_ms: float | None
     long_gaps: int  # candidates for a stall
@@ -69,6 +70,7 @@ class ChunkLog:
     def __init__(self) -> None:
         self._histogram = np.zeros(_BINS, np.int64)
         self._gaps = self._coalesced_chunks = self._coalesced_tokens = self._unplaced = self._not_kept = 0
+        self._surplus = 0
         self._times: list[NDArray[np.int64]] = []
         self._excess: list[Floats] = []
         self._requests: list[NDArray[np.int64]] = []
@@ -91,6 +93,7 @@ class ChunkLog:
         self._coalesced_chunks += int((per_gap > 1).sum())
         self._coalesced_tokens += placed
         self._unplaced += max(missing - placed, 0)
+        self._surplus += max(-missing, 0)
         self._step_sum_ms += step_ms
         self._steps += 1
         bins = np.log(np.maximum(gaps_ms / per_gap, _LOWEST_MS) / _LOWEST_MS) / _BIN
@@ -121,6 +124,7 @@ class ChunkLog:
             coalesced_chunks=self._coalesced_chunks,
             coalesced_tokens=self._coalesced_tokens,
             unplaced_tokens=self._unplaced,
+            surplus_chunks=self._surplus,
             p50_ms=self._percentile(0.50),
             p99_ms=self._percentile(0.99),
             long_gaps=self._long,

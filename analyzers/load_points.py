@@ -219,6 +219,7 @@ def _pool_chunks(chunks: Sequence[ChunkStats]) -> ChunkStats | None:
         coalesced_chunks=sum(one.coalesced_chunks for one in chunks),
         coalesced_tokens=sum(one.coalesced_tokens for one in chunks),
         unplaced_tokens=sum(one.unplaced_tokens for one in chunks),
+        surplus_chunks=sum(one.surplus_chunks for one in chunks),
         p50_ms=None,
         p99_ms=None,
         long_gaps=sum(one.long_gaps for one in chunks),

@@ -83,6 +83,7 @@ def _point(point: LoadPoint) -> dict[str, Any]:
             "coalesced_chunks": chunks.coalesced_chunks,
             "coalesced_tokens": chunks.coalesced_tokens,
             "unplaced_tokens": chunks.unplaced_tokens,
+            "surplus_chunks": chunks.surplus_chunks,
             "unfolded_p50_ms": chunks.p50_ms,
             "unfolded_p99_ms": chunks.p99_ms,
             "long_gaps": chunks.long_gaps,

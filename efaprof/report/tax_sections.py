@@ -165,8 +165,9 @@ def _chunk_cells(point: LoadPoint) -> tuple[str, str, str]:
     if chunks is None:
         return "–", "–", "–"
     coalesced = f"{chunks.coalesced_chunks}/{chunks.gaps}"
-    if chunks.unplaced_tokens:
-        coalesced += f" ({chunks.unplaced_tokens} tokens unplaced)"
+    odd = {"tokens unplaced": chunks.unplaced_tokens, "chunks empty": chunks.surplus_chunks}
+    if any(odd.values()):
+        coalesced += f" ({', '.join(f'{word}: {count}' for word, count in odd.items() if count)})"
     gaps = "–"
     if chunks.p50_ms is not None and chunks.p99_ms is not None:
         gaps = f"{chunks.p50_ms:.1f}/{chunks.p99_ms:.1f}"

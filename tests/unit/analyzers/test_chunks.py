@@ -65,6 +65,12 @@ def test_tokens_that_no_gap_explains_are_counted():
     assert (found.coalesced_chunks, found.unplaced_tokens) == (0, 3)
 
 
+def test_chunks_without_a_token_are_counted():
+    found = log_of(([50.0] * 10, 10)).finish()
+    assert found is not None
+    assert (found.surplus_chunks, found.unplaced_tokens, found.coalesced_chunks) == (1, 0, 0)
+
+
 def test_a_pause_of_two_requests_is_a_stall_and_of_one_a_lone_gap():
     together = [50.0] * 10 + [550.0] + [50.0] * 10
     alone = [50.0] * 3 + [800.0] + [50.0] * 17

@@ -74,7 +74,7 @@ def test_more_warm_up_than_waves_leaves_one():
 
 
 def test_what_stalls_add_is_split_out():
-    chunks = ChunkStats(100, 0, 0, 0, 50.0, 50.0, 2, Stalls(1, 2, 1600.0, 0), 0)
+    chunks = ChunkStats(100, 0, 0, 0, 0, 50.0, 50.0, 2, Stalls(1, 2, 1600.0, 0), 0)
     point = load_points([cell((50.0, 51.0), chunks=chunks)])[0]
     assert point.stall_ms_per_token == pytest.approx(1600.0 / (8 * 100))
 
