@@ -76,8 +76,10 @@ def failed_tests(facts: RunFacts) -> tuple[Failed, ...]:
         (
             not batching.is_sound,
             Defect.DATA,
-            f"{batching.batches} batches of {batching.batch_steps} steps with lag-1 {lag1}"
-            f" (needs {MIN_BATCHES}, under {MAX_LAG1})",
+            (
+                f"{batching.batches} batches of {batching.batch_steps} steps with lag-1 {lag1}"
+                f" (needs {MIN_BATCHES}, under {MAX_LAG1})"
+            ),
         ),
         (
             facts.drift is not None and abs(facts.drift) > MAX_DRIFT,
