@@ -1,0 +1,36 @@
+"""The C++ protocol headers as Python calls (tests/native/protocol.cpp)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cffi import FFI
+
+_CDEF = """
+uint64_t test_ring(uint64_t capacity, uint64_t commands);
+uint64_t test_waiting(uint64_t capacity, uint64_t first, uint64_t pushes, uint8_t *waiting);
+uint32_t test_pack_imm(uint32_t src, uint32_t channel, uint64_t wire_seq);
+int64_t test_unwrap(uint64_t next, uint16_t low);
+uint32_t test_window_size(void);
+void *test_window_new(uint64_t next);
+void test_window_free(void *window);
+int test_window_arrive(void *window, uint16_t low, int64_t *seq);
+int test_window_hand_over(void *window, uint64_t *seq);
+void test_route(uint64_t seed, uint32_t step, uint32_t layer, uint32_t rank, uint32_t token, uint32_t topk,
+                uint32_t experts, uint16_t *expert, uint8_t *weight);
+int32_t test_value(uint64_t seed, uint32_t step, uint32_t layer, uint32_t rank, uint32_t token, uint32_t element);
+void test_heap(const uint32_t *shape, uint64_t *out);
+"""
+
+ffi = FFI()
+ffi.cdef(_CDEF)
+
+
+def load(build_dir: Path) -> Any:
+    """The library of a build with EFAPROF_TESTS=ON."""
+    path = build_dir / "lib" / "libefaprof-protocol-test.so"
+    if not path.is_file():
+        pytest.skip(f"{path} is missing: make native")
+    return ffi.dlopen(str(path))
