@@ -39,9 +39,9 @@ _WEIGHT: dict[str, pl.Expr] = {
     "ops": pl.when(pl.col("match").cast(pl.String).is_in([Match.EXPECTED_NONE.value, Match.FAILED_POST.value]))
     .then(1)
     .otherwise(2),
-    "arrivals": pl.lit(1),
+    "arrivals": pl.col("time_ns").is_not_null().cast(pl.Int64),
     "reads": pl.when((pl.col("entries") > 0) & (pl.col("nest") == 0)).then(1).otherwise(0),
-    "spans": pl.lit(1),
+    "spans": pl.col("begin_ns").is_not_null().cast(pl.Int64),
 }
 
 
@@ -168,5 +168,5 @@ def first_slices(tables: RunTables, limit: int) -> Window:
         .select(pl.col("time").first())
         .collect()
     )
-    end_ns = int(beyond.item()) if beyond.height else window.end_ns
-    return Window(window.start_ns, min(window.end_ns, end_ns))
+    end_ns = beyond.item()
+    return window if end_ns is None else Window(window.start_ns, min(window.end_ns, int(end_ns)))
