@@ -118,6 +118,8 @@ class OperationTotals:
 class Activity:
     """When the program's sends and RMA operations were under way, in one run."""
 
+    operations: int = 0
+    bytes: int = 0
     time: ActiveTime = field(default_factory=ActiveTime)
     outstanding: Outstanding = field(default_factory=Outstanding)
 
@@ -126,6 +128,8 @@ class Activity:
         own = timed.filter(
             (pl.col("nest") == 0) & (pl.col("direction") == "tx") & (pl.col("match") != Match.FAILED_POST.value)
         )
+        self.operations += own.height
+        self.bytes += int(own["bytes"].cast(pl.Int64).sum())
         ends = pl.max_horizontal("return_ns", "done_ns")
         self.time.add(own["post_ns"].to_numpy(), own.select(ends).to_series().to_numpy())
         is_open = pl.col("match").is_in([match.value for match in _OPEN])
@@ -147,10 +151,18 @@ def with_times(chunk: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def sum_up(chunks: Iterable[pl.DataFrame], totals: Sequence[OperationTotals], activity: Activity) -> None:
-    """Feed the chunks of one run, in order, to everything that sums."""
+def sum_up(
+    chunks: Iterable[pl.DataFrame],
+    kinds: OperationTotals,
+    activity: Activity,
+    *,
+    groups: OperationTotals | None = None,
+    label: pl.Expr | None = None,
+) -> None:
+    """Feed the chunks of one run, in order, to everything that sums; `label` rewrites the key that `groups` is by."""
     for chunk in chunks:
         timed = with_times(chunk)
-        for total in totals:
-            total.add(timed)
+        kinds.add(timed)
         activity.add(timed)
+        if groups is not None:
+            groups.add(timed if label is None else timed.with_columns(label))
