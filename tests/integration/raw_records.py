@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from efaprof import native
 from efaprof.trace import layout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEADLINE_S = 60.0
 
@@ -78,10 +83,12 @@ class Recording:
     files: list[RawFile]
     stdout: list[str]  # of each command
     codes: list[int]
+    pids: list[int]
     dropped: int
 
-    def pids(self) -> list[int]:
-        return sorted({file.pid for file in self.files})
+    def children(self) -> list[int]:
+        """Recorded processes that the commands started themselves."""
+        return sorted({file.pid for file in self.files} - set(self.pids))
 
     def of(self, shape: layout.Shape, what: int | None = None, *, pid: int | None = None) -> np.ndarray:
         """Records of one shape over all threads (of one process)."""
@@ -114,37 +121,65 @@ def read_raw(path: Path) -> RawFile:
     return RawFile(header, slots, index.starts, kinds)
 
 
-def preload_env(folder: Path, **extra: str) -> dict[str, str]:
+def interposer() -> Path:
+    """The library that is preloaded."""
+    return native.lib_path("libefaprof-fi.so")
+
+
+def preload_env(folder: Path) -> dict[str, str]:
     """Environment that records into `folder`/rings."""
-    library = native.lib_path("libefaprof-fi.so")
-    return {**os.environ, "EFAPROF_RING_DIR": str(folder / "rings"), "LD_PRELOAD": str(library), **extra}
+    return {**os.environ, "EFAPROF_RING_DIR": str(folder / "rings"), "LD_PRELOAD": str(interposer())}
 
 
 def record(
-    folder: Path, *commands: list[str], env: dict[str, str] | None = None, stdin: str | None = None
+    folder: Path, *commands: list[str], env: dict[str, str] | None = None, port: int | None = None
 ) -> Recording:
-    """Run the commands side by side, each recorded, and read what they left; the first ones are started first."""
+    """Run the commands side by side, recorded; with `port`, those after the first once somebody listens there."""
     rings, raw = folder / "rings", folder / "raw"
     rings.mkdir(parents=True, mode=0o700)
     raw.mkdir()
-    full = preload_env(folder, **(env or {}))
+    full = {**preload_env(folder), **(env or {})}
     with native.RingDrain(rings, raw) as drain:
-        running = [
-            subprocess.Popen(command, env=full, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
-            for command in commands
-        ]
-        try:
-            texts = _wait_draining(running, drain)
-        finally:
-            for process in running:
-                process.kill()
+        outcome = _run(commands, full, port, drain)
         stats = drain.close()
     files = [read_raw(path) for path in sorted(raw.glob("*.efr"))]
     assert stats.bad_rings == 0
-    return Recording(files, texts, [process.returncode for process in running], stats.dropped)
+    return Recording(files, outcome.stdout, outcome.codes, outcome.pids, stats.dropped)
 
 
-def _wait_draining(running: list[subprocess.Popen[str]], drain: native.RingDrain) -> list[str]:
+def run_bare(*commands: list[str], env: dict[str, str] | None = None, port: int | None = None) -> Outcome:
+    """The same without us."""
+    return _run(commands, {**os.environ, **(env or {})}, port, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What commands said."""
+
+    stdout: list[str]
+    codes: list[int]
+    pids: list[int]
+
+
+def _run(
+    commands: tuple[list[str], ...], env: dict[str, str], port: int | None, drain: native.RingDrain | None
+) -> Outcome:
+    running: list[subprocess.Popen[str]] = []
+    try:
+        for command in commands:
+            if running and port:
+                wait_until(lambda: is_listening(port))
+            running.append(
+                subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True)
+            )
+        texts = _wait_draining(running, drain)
+    finally:
+        for process in running:
+            process.kill()
+    return Outcome(texts, [process.returncode for process in running], [process.pid for process in running])
+
+
+def _wait_draining(running: list[subprocess.Popen[str]], drain: native.RingDrain | None) -> list[str]:
     deadline = time.monotonic() + DEADLINE_S
     texts = [""] * len(running)
     waiting = set(range(len(running)))
@@ -156,5 +191,31 @@ def _wait_draining(running: list[subprocess.Popen[str]], drain: native.RingDrain
                 waiting.remove(i)
             except subprocess.TimeoutExpired:
                 pass
-        drain.poll()
+        if drain:
+            drain.poll()
     return texts
+
+
+def wait_until(ready: Callable[[], bool]) -> None:
+    """Poll until it is so."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def free_port() -> int:
+    """A TCP port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_listening(port: int) -> bool:
+    """Whether a process waits for TCP connections there, on any address."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:]:
+            local, state = line.split()[1], line.split()[3]
+            if state == "0A" and int(local.rpartition(":")[2], 16) == port:
+                return True
+    return False

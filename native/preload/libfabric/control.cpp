@@ -210,6 +210,9 @@ TableKind av_kind = EFAPROF_TABLE_KIND(fi_ops_av, av_hooks);
 void patch(const fi_ops *table) {
     patch_table(fid_kind, table);
 }
+bool closes_are_seen(const fi_ops *table) {
+    return is_patched(fid_kind, table);
+}
 void patch(const fi_ops_av *table) {
     patch_table(av_kind, table);
 }

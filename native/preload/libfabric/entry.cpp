@@ -41,7 +41,7 @@ bool is_wanted() {
 // Says once which libfabric a process uses.
 void note_library(const void *function) {
     constexpr unsigned kMost = 8;
-    static const void *noted[kMost];
+    static uint64_t noted[kMost]; // NAME ids of their paths
     static uint32_t generation;
     Dl_info info;
     if (!dladdr(function, &info) || !info.dli_fname) return;
@@ -50,16 +50,17 @@ void note_library(const void *function) {
         if (void *symbol = dlsym(handle, "fi_version")) version = reinterpret_cast<uint32_t (*)()>(symbol)();
         dlclose(handle);
     }
+    const uint64_t id = name_of(info.dli_fname);
     const RegistryLock lock;
     if (generation != *fork_word) {
         generation = *fork_word;
-        for (const void *&entry : noted)
-            entry = nullptr;
+        for (uint64_t &entry : noted)
+            entry = 0;
     }
-    for (const void *&entry : noted) {
-        if (entry == info.dli_fbase) return;
+    for (uint64_t &entry : noted) {
+        if (entry == id) return;
         if (entry) continue;
-        entry = info.dli_fbase;
+        entry = id;
         return note_info("libfabric ", info.dli_fname, version);
     }
 }

@@ -27,7 +27,7 @@ struct Object {
     uint32_t addr_bytes;  // domain, AV: bytes of one address, 0 not known
     uint32_t has_source;  // domain: some endpoint asked for FI_SOURCE
     uint64_t inserted;    // AV: addresses so far, when it is a table
-    const void *seen_ops; // CQ: the table that it had when last looked at
+    const void *seen_ops; // CQ: the table that it had when last looked at; null: not to be looked at
     Object *next;         // in its bucket
     Object *next_cq, *prev_cq;
 };

@@ -143,6 +143,10 @@ void complain(TableKind &kind, const char *what, uint64_t value) {
 
 } // namespace
 
+bool is_patched(const TableKind &kind, const void *table) {
+    return table && has(table, kind.hooks[0]) && is_ours(kind, kind.hooks[0], *member(table, kind.hooks[0]));
+}
+
 void patch_table(TableKind &kind, const void *table) {
     if (!table || !wants(kind, table)) return;
     unsigned slot = slot_of(kind, table);

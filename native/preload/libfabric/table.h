@@ -38,6 +38,7 @@ struct TableKind {
 // Makes every hooked member of `table` that is there and non-null ours; doing so again is free and repairs members that
 // somebody has put back. Members beyond the table's own `size` are never read. Null is accepted.
 void patch_table(TableKind &kind, const void *table);
+bool is_patched(const TableKind &kind, const void *table); // its first hooked member is ours
 
 template <class Ops, unsigned Slots> struct Store {
     static inline Ops originals[Slots];

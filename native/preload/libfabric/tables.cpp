@@ -12,8 +12,9 @@ namespace {
 void rescan_cqs() {
     for (Object *object = registry_cqs(); object; object = object->next_cq) {
         const auto *cq = reinterpret_cast<const fid_cq *>(object->fid);
-        // An unchanged pointer is not followed: the library that it pointed into may be gone, its queue never closed.
-        if (cq->ops == object->seen_ops) continue;
+        // A queue whose end we would not see may be gone by now. An unchanged pointer is not followed: the library
+        // that it pointed into may have been unloaded without closing its queue.
+        if (!object->seen_ops || cq->ops == object->seen_ops) continue;
         patch(cq->ops);
         object->seen_ops = cq->ops;
     }
@@ -77,7 +78,8 @@ void adopt_cq(fid_cq *cq) {
     const RegistryLock lock;
     patch(cq->fid.ops);
     patch(cq->ops);
-    if (Object *object = registry_find(reinterpret_cast<uint64_t>(cq))) object->seen_ops = cq->ops;
+    Object *object = registry_find(reinterpret_cast<uint64_t>(cq));
+    if (object) object->seen_ops = closes_are_seen(cq->fid.ops) ? cq->ops : nullptr;
     rescan_cqs();
 }
 

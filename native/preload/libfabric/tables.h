@@ -23,6 +23,7 @@ void adopt_other(fid *object); // only its close, bind and control
 
 // One patcher a type of table, beside its hooks. With the registry's lock held.
 void patch(const fi_ops *table);
+bool closes_are_seen(const fi_ops *table);
 void patch(const fi_ops_fabric *table);
 void patch(const fi_ops_domain *table);
 void patch(const fi_ops_mr *table);
