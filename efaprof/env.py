@@ -12,3 +12,8 @@ LIB_DIR = "EFAPROF_LIB_DIR"  # set by developers: folder with libefaprof*.so, in
 LIBFABRIC = "EFAPROF_LIBFABRIC"  # set by the user: path of the libfabric to use
 SSH_CONNECTION = "SSH_CONNECTION"  # set by sshd: `efaprof open` starts no browser and says how to tunnel
 REAL_DATA = "EFAPROF_REAL_DATA"  # set by CI: folder with real measurements that some tests read
+EMULATED = "EFAPROF_EMULATED"  # set by softefa: what is emulated, for the manifest; several are separated by ";"
+SOFTEFA_DIR = "EFAPROF_SOFTEFA_DIR"  # set by softefa: folder with the emulated device's socket; unset = no device
+SOFTEFA_TRUTH = "EFAPROF_SOFTEFA_TRUTH"  # set by softefa --truth: the emulated device's log of operations
+SYSFS = "EFAPROF_SYSFS"  # set by softefa: the tree that the NIC probe reads instead of /sys
+SYSFS_PATH = "SYSFS_PATH"  # set by softefa: the same tree, for libfabric, which reads the verbs ABI version there

@@ -12,7 +12,7 @@ from efaprof import __version__
 from efaprof.errors import EfaprofError
 
 # One module a command; each has `register(app)`. A command stands here only once it works.
-COMMANDS: tuple[str, ...] = ("record", "doctor", "tax", "model", "export", "open_")
+COMMANDS: tuple[str, ...] = ("record", "bench", "doctor", "tax", "model", "export", "open_", "softefa")
 
 app = typer.Typer(
     name="efaprof",
@@ -50,7 +50,9 @@ def fail(error: EfaprofError) -> int:
 
 def main() -> None:
     """Run the command line; never returns."""
-    for name in COMMANDS:
+    # The asked command alone, when it is named first: it starts sooner, and record needs to be alone in the process.
+    asked = [name for name in COMMANDS if name == "".join(sys.argv[1:2])]
+    for name in asked or COMMANDS:
         import_module(f"efaprof.cli.{name}").register(app)
     try:
         app()

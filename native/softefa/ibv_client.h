@@ -101,6 +101,8 @@ struct AhObject {
 
 int cq_poll(struct ibv_cq *cq, int most, struct ibv_wc *wc);
 int cq_arm(struct ibv_cq *cq, int solicited_only);
+// The file that this memory is a shared mapping of, and where in it; -1: none that can be opened.
+int shared_file(void *addr, size_t length, uint64_t &offset);
 uint8_t *ring_map(int fd, uint64_t bytes); // takes the descriptor over
 int channel_write_end(struct ibv_comp_channel *channel);
 

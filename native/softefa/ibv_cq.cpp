@@ -13,7 +13,7 @@
 namespace softefa {
 namespace {
 
-constexpr uint32_t kEmptyPolls = 100;     // then yield: pollers beyond the cores cost each other milliseconds
+constexpr uint32_t kEmptyPolls = 20;      // then yield: pollers beyond the cores cost each other milliseconds
 constexpr uint32_t kYieldsPerCheck = 512; // then look whether the NIC process is still there
 
 CqObject *all;

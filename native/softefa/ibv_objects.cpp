@@ -43,8 +43,10 @@ SOFTEFA_EXPORT ibv_mr *ibv_reg_mr_iova2(ibv_pd *pd, void *addr, size_t length, u
     softefa_request request = {};
     softefa_reply reply = {};
     request.call = SOFTEFA_REG_MR;
-    request.u.reg_mr = {reinterpret_cast<uint64_t>(addr), length, iova, access & kKnown, 0};
-    const int error = call(request, reply, -1, nullptr, 0);
+    request.u.reg_mr = {reinterpret_cast<uint64_t>(addr), length, iova, 0, access & kKnown, 0};
+    const int file = shared_file(addr, length, request.u.reg_mr.file_offset);
+    const int error = call(request, reply, file, nullptr, 0);
+    if (file >= 0) close(file);
     if (error != 0) {
         free(mr);
         errno = error;

@@ -28,6 +28,7 @@ struct WholeKnob {
 };
 constexpr WholeKnob kWhole[] = {
     {"window", &Model::window, 0, 1u << 20},
+    {"corrupt_after", &Model::corrupt_after, 0, ~0u},
     {"retries", &Model::retries, 0, 64},
     {"mtu", &Model::mtu, 256, 65535},
 };

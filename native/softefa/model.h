@@ -8,21 +8,22 @@
 namespace softefa {
 
 struct Model {
-    double rate_bits_s = 0;    // payload bits per second of one device, each way; 0: no limit
-    double ops_s = 0;          // operations per second that one device starts; 0: no limit
-    double pps = 0;            // packets per second of one device, each way; 0: no limit
-    double latency_ns = 0;     // last bit out to visible; completions take it a second time
-    double jitter_ns = 0;      // mean of an exponential addition, cut at ten times the mean
-    double reorder = 0;        // probability that a part takes a slower path
-    double spread_ns = 10e3;   // a slower path adds up to this
-    double loss = 0;           // probability that a packet is lost
-    double rto_ns = 50e3;      // what one loss costs
-    double corrupt = 0;        // probability that one bit of a part arrives flipped
-    double rnr_ns = 20e3;      // pause before a send to a queue without receives is tried again
-    double timeout_ns = 100e6; // how long a dead peer is waited for
-    uint32_t window = 0;       // operations in flight of one queue pair; 0: no limit
-    uint32_t retries = 7;      // losses of one packet before the peer counts as unresponsive
-    uint32_t mtu = 8928;       // payload bytes of a packet
+    double rate_bits_s = 0;     // payload bits per second of one device, each way; 0: no limit
+    double ops_s = 0;           // operations per second that one device starts; 0: no limit
+    double pps = 0;             // packets per second of one device, each way; 0: no limit
+    double latency_ns = 0;      // last bit out to visible; completions take it a second time
+    double jitter_ns = 0;       // mean of an exponential addition, cut at ten times the mean
+    double reorder = 0;         // probability that a part takes a slower path
+    double spread_ns = 10e3;    // a slower path adds up to this
+    double loss = 0;            // probability that a packet is lost
+    double rto_ns = 50e3;       // what one loss costs
+    double corrupt = 0;         // probability that one bit of a part arrives flipped
+    double rnr_ns = 20e3;       // pause before a send to a queue without receives is tried again
+    double timeout_ns = 100e6;  // how long a dead peer is waited for
+    uint32_t corrupt_after = 0; // operations of each queue pair that are left whole first: a protocol's own greetings
+    uint32_t window = 0;        // operations in flight of one queue pair; 0: no limit
+    uint32_t retries = 7;       // losses of one packet before the peer counts as unresponsive
+    uint32_t mtu = 8928;        // payload bytes of a packet
     uint64_t seed = 1;
     double line_bits_s = 100e9; // what the device says it is when rate is not limited
 };

@@ -24,9 +24,11 @@ struct Op;
 // The names and order of EFA's hw_counters files.
 #define SOFTEFA_COUNTERS(X)                                                                                            \
     X(tx_bytes)                                                                                                        \
-    X(tx_pkts) X(rx_bytes) X(rx_pkts) X(rx_drops) X(send_bytes) X(send_wrs) X(recv_bytes) X(recv_wrs) X(rdma_read_wrs) \
-        X(rdma_read_bytes) X(rdma_read_wr_err) X(rdma_read_resp_bytes) X(rdma_write_wrs) X(rdma_write_bytes)           \
-            X(rdma_write_wr_err) X(rdma_write_recv_bytes) X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events)   \
+    X(tx_pkts)                                                                                                         \
+    X(rx_bytes)                                                                                                        \
+    X(rx_pkts) X(rx_drops) X(send_bytes) X(send_wrs) X(recv_bytes) X(recv_wrs) X(rdma_read_wrs) X(rdma_read_bytes)     \
+        X(rdma_read_wr_err) X(rdma_read_resp_bytes) X(rdma_write_wrs) X(rdma_write_bytes) X(rdma_write_wr_err)         \
+            X(rdma_write_recv_bytes) X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events)                        \
                 X(unresponsive_remote_events) X(impaired_remote_conn_events)
 struct Counters {
 #define X(name) uint64_t name;
@@ -39,6 +41,9 @@ struct Mr {
     uint64_t addr, length, iova;
     uint32_t access;
     uint32_t key;
+    uint8_t *here; // the same bytes in our own address space, when they lie in a file that both map; else null
+    void *map;     // what to unmap for that
+    uint64_t map_bytes;
 };
 
 struct Ah {
@@ -80,9 +85,10 @@ struct Qp {
     bool gone;          // destroyed by the client, or the client is dead
 };
 
-struct Span {
+struct Span { // bytes of a rank's memory
     uint64_t addr;
     uint64_t length;
+    uint8_t *here; // see Mr
 };
 
 struct Op {
@@ -110,10 +116,32 @@ struct Op {
     double ready, start, due;
 };
 
+enum class Copied { Yes, SourceFault, TargetFault, SourceGone, TargetGone };
+constexpr int kMoves = 64;                // copies that are made together
+constexpr uint64_t kMoveBytes = 1u << 21; // and their bytes; one part alone always fits
+constexpr uint32_t kSpans = 4;
+
+struct Copy { // of one part
+    Op *op;
+    uint32_t part;
+    double at;
+    pid_t from, to;
+    Span source[kSpans], target[kSpans];
+    uint32_t sources, targets;
+    uint64_t bytes;
+    const uint8_t *inline_data; // instead of source
+    int flip;                   // bit of the last byte that arrives wrong; -1: none
+    Qp *receiver;               // of a send
+    uint32_t skip;              // bytes of its buffer before the payload
+    uint16_t req_id;
+    Copied result;
+    uint8_t *staged;
+};
 enum class Happens : uint8_t { Arrive, Deliver, ReadRequest, Finish, Retry, GiveUp };
 
 struct Event {
-    double at;
+    double when; // when to run it
+    double at;   // the model's time of it
     uint64_t order;
     Op *op;
     uint32_t part;
@@ -174,10 +202,15 @@ struct Nic {
     Op *op_pool;
     uint64_t op_count; // in use
 
+    Copy moves[kMoves]; // parts that have arrived and are not copied yet
+    int move_count;
+    uint64_t move_bytes;
+    double lead_ns[32]; // how long a copy takes here, by log2 of its bytes: it is begun that much early
+
     FILE *truth;
     uint64_t truth_records, truth_dropped, truth_most;
     Late late;
-    uint64_t operations, bytes, errors, corrupted, cq_overruns, channel_overruns, batch_overruns, bad_entries;
+    uint64_t operations, bytes, errors, flushed, corrupted, cq_overruns, channel_overruns, batch_overruns, bad_entries;
     bool stop;
 };
 
@@ -217,15 +250,13 @@ void wire_done(Nic &nic, Op *op, double at); // completion, log, counts; frees t
 void wire_lost(Nic &nic, Device &device);    // the device is dead: what it was sending, answering or receiving
 
 // nic_memory.cpp: the ranks' memory
-enum class Copied { Yes, SourceFault, TargetFault, SourceGone, TargetGone };
-Copied memory_copy(pid_t from, const Span *source, uint32_t sources, uint64_t skip, pid_t to, const Span *target,
-                   uint32_t targets, uint64_t target_skip, uint64_t length, int flip_bit);
-Copied memory_put(const uint8_t *bytes, uint64_t length, pid_t to, const Span *target, uint32_t targets,
-                  uint64_t target_skip, int flip_bit);
+void memory_open();
+uint32_t span_slice(const Span *spans, uint32_t count, uint64_t skip, uint64_t length, Span out[]); // how many
+void memory_move(Copy copies[], int count); // sets each result; together at most kMoves and kMoveBytes
 bool memory_probe(pid_t pid, uint64_t addr, uint64_t expected);
 
 // nic_sysfs.cpp
-bool sysfs_open(Nic &nic); // what does not belong to one device
+bool sysfs_open(Nic &nic, uint32_t devices); // as many devices are there from the start, idle
 bool sysfs_add(Nic &nic, Device &device);
 void sysfs_remove(Nic &nic, Device &device);
 void sysfs_refresh(Nic &nic, Device &device);

@@ -1,4 +1,4 @@
-#include "nic_events.h"
+#include "nic_wire.h"
 
 #include <stdlib.h>
 
@@ -6,18 +6,18 @@ namespace softefa {
 namespace {
 
 bool before(const Event &a, const Event &b) {
-    return a.at < b.at || (a.at == b.at && a.order < b.order);
+    return a.when < b.when || (a.when == b.when && a.order < b.order);
 }
 
 } // namespace
 
-void event_push(Nic &nic, double at, Op *op, uint32_t part, Happens what) {
+void event_push(Nic &nic, double at, Op *op, uint32_t part, Happens what, double early_ns) {
     if (nic.heap_count == nic.heap_space) {
         nic.heap_space = nic.heap_space == 0 ? 1024 : nic.heap_space * 2;
         nic.heap = static_cast<Event *>(realloc(nic.heap, nic.heap_space * sizeof(Event)));
         if (nic.heap == nullptr) abort(); // see op_take
     }
-    const Event event = {at, nic.event_order++, op, part, what};
+    const Event event = {at - early_ns, at, nic.event_order++, op, part, what};
     ++op->holds;
     uint32_t i = nic.heap_count++;
     for (; i > 0; i = (i - 1) / 2) {
@@ -28,7 +28,7 @@ void event_push(Nic &nic, double at, Op *op, uint32_t part, Happens what) {
 }
 
 bool event_pop(Nic &nic, double now, Event &out) {
-    if (nic.heap_count == 0 || nic.heap[0].at > now) return false;
+    if (nic.heap_count == 0 || nic.heap[0].when > now) return false;
     out = nic.heap[0];
     const Event last = nic.heap[--nic.heap_count];
     uint32_t i = 0;

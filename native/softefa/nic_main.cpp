@@ -39,15 +39,24 @@ constexpr int64_t kAwakeNs = 200000000; // yields, and does not sleep, for this 
 constexpr int64_t kControlNs = 20000;   // control sockets are looked at this often while there is work
 constexpr int64_t kSysfsNs = 10000000;
 constexpr int64_t kStallNs = 100000;
+constexpr double kNearNs = 20000;
 
+Nic the_nic;
 volatile sig_atomic_t asked_to_stop;
-void on_stop(int) {
-    asked_to_stop = 1;
+sighandler_t terminal_handlers[2]; // of SIGINT and SIGQUIT before us: the command gets them back
+volatile pid_t command_pid;        // who is to get the signals that we are sent
+
+void on_signal(int number) {
+    if (command_pid > 0)
+        kill(command_pid, number);
+    else
+        asked_to_stop = 1;
 }
 
 struct Args {
     const char *dir = nullptr, *model = "", *truth = nullptr;
     uint64_t truth_most = 4ull << 30;
+    uint32_t devices = 2;
     int ready_fd = -1, summary_fd = -1;
     char **command = nullptr;
 };
@@ -75,6 +84,8 @@ Args parse(int argc, char **argv) {
             args.truth = value;
         else if (strcmp(name, "--truth-most") == 0)
             args.truth_most = strtoull(value, nullptr, 10);
+        else if (strcmp(name, "--devices") == 0)
+            args.devices = static_cast<uint32_t>(strtoul(value, nullptr, 10));
         else if (strcmp(name, "--ready-fd") == 0)
             args.ready_fd = atoi(value);
         else if (strcmp(name, "--summary-fd") == 0)
@@ -117,6 +128,7 @@ bool watch(Nic &nic, int fd, uint64_t tag) {
 }
 
 bool open_nic(Nic &nic, const Args &args) {
+    memory_open();
     nic.dir = args.dir;
     nic.epoch_ns = now_ns();
     nic.fabric_id = static_cast<uint32_t>(getpid()) * 2654435761u ^ static_cast<uint32_t>(nic.epoch_ns);
@@ -130,7 +142,7 @@ bool open_nic(Nic &nic, const Args &args) {
     void *page = mmap(nullptr, SOFTEFA_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, nic.status_fd, 0);
     if (page == MAP_FAILED) return false;
     nic.status = static_cast<softefa_status_page *>(page);
-    return watch(nic, nic.wake, kWakeTag) && sysfs_open(nic) && control_open(nic) &&
+    return watch(nic, nic.wake, kWakeTag) && sysfs_open(nic, args.devices) && control_open(nic) &&
            (args.truth == nullptr || truth_open(nic, args.truth, args.truth_most));
 }
 
@@ -139,10 +151,9 @@ pid_t run_command(const Args &args, int &exec_error) {
     if (pipe2(report, O_CLOEXEC) != 0) return -1;
     const pid_t child = fork();
     if (child == 0) {
-        signal(SIGINT, SIG_DFL);
-        signal(SIGQUIT, SIG_DFL);
-        signal(SIGTERM, SIG_DFL);
-        signal(SIGPIPE, SIG_DFL);
+        signal(SIGINT, terminal_handlers[0]);
+        signal(SIGQUIT, terminal_handlers[1]);
+        signal(SIGPIPE, SIG_DFL); // the handlers of the others end with exec
         execvp(args.command[0], args.command);
         const int error = errno;
         if (write(report[1], &error, sizeof error) < 0) _exit(126);
@@ -252,6 +263,8 @@ void serve(Nic &nic) {
             shown = now;
         }
         if (did || ++spins < kSpins) continue;
+        // An event that is nearly due is worth the core: whoever gets it by a yield may keep it for longer than that.
+        if (wire_next(nic) - model_now(nic) < kNearNs) continue;
         spins = 0;
         if (busy || (now - worked < kAwakeNs && nic.live_count > 0))
             sched_yield();
@@ -266,12 +279,15 @@ int exit_code_of(int status) {
 
 void catch_signals(bool has_command) {
     struct sigaction action = {};
-    action.sa_handler = on_stop;
-    sigaction(SIGTERM, &action, nullptr);
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART;
+    const int passed_on[] = {SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+    for (int number : passed_on)
+        sigaction(number, &action, nullptr);
     signal(SIGPIPE, SIG_IGN);
     if (has_command) { // the terminal sends these to the command as well: it decides
-        signal(SIGINT, SIG_IGN);
-        signal(SIGQUIT, SIG_IGN);
+        terminal_handlers[0] = signal(SIGINT, SIG_IGN);
+        terminal_handlers[1] = signal(SIGQUIT, SIG_IGN);
     } else {
         sigaction(SIGINT, &action, nullptr);
         prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -281,7 +297,6 @@ void catch_signals(bool has_command) {
 int finish(Nic &nic, const Args &args, pid_t child) {
     int code = 0;
     if (child > 0) {
-        if (asked_to_stop) kill(child, SIGTERM);
         int status = 0;
         while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
         }
@@ -297,7 +312,7 @@ int finish(Nic &nic, const Args &args, pid_t child) {
 
 int run(int argc, char **argv) {
     const Args args = parse(argc, argv);
-    static Nic nic;
+    Nic &nic = the_nic;
     if (!parse_model(nic.model, args.model)) usage("--model has a key or value that is not known");
     catch_signals(args.command != nullptr);
     prctl(PR_SET_TIMERSLACK, 1000);
@@ -310,6 +325,7 @@ int run(int argc, char **argv) {
         int exec_error = 0;
         child = run_command(args, exec_error);
         if (child < 0) return 125;
+        command_pid = child;
         const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, child, 0));
         if (exec_error == 0 && !watch(nic, pidfd, kSignalTag)) return 125;
         if (exec_error != 0) nic.stop = true;

@@ -1,80 +1,160 @@
-// Moving payload between processes: the ranks' memory is read and written in place, as a NIC's DMA would.
+// Moving payload between processes: the ranks' memory is read and written in place, as a NIC's DMA would. Memory that
+// a rank maps from a file we map as well, and copying is a memcpy; the rest goes through process_vm_readv/writev, as
+// many pieces a call as there are.
 #include "nic.h"
 
 #include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 
 namespace softefa {
 namespace {
 
-constexpr uint64_t kBounce = 1u << 20;
-constexpr int kIovs = 8;
-alignas(64) uint8_t bounce[kBounce];
+constexpr int kIovs = kMoves * kSpans;
+alignas(64) uint8_t arena[kMoveBytes];
 
-// The iovecs of `length` bytes after `skip` in the spans; how many.
-int slice(const Span *spans, uint32_t count, uint64_t skip, uint64_t length, iovec out[]) {
-    int n = 0;
-    for (uint32_t i = 0; i < count && length > 0 && n < kIovs; ++i) {
+// A rank may truncate a file that we map: touching it then raises SIGBUS here, which must be its fault, not our end.
+sigjmp_buf bus_return;
+volatile sig_atomic_t copying;
+
+void on_bus(int number) {
+    if (copying) siglongjmp(bus_return, 1);
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+bool copy_guarded(uint8_t *to, const uint8_t *from, uint64_t bytes) {
+    if (sigsetjmp(bus_return, 0) != 0) {
+        copying = 0;
+        return false;
+    }
+    copying = 1;
+    memcpy(to, from, bytes);
+    copying = 0;
+    return true;
+}
+
+bool all_here(const Span *spans, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i)
+        if (spans[i].here == nullptr) return false;
+    return true;
+}
+
+bool copy_in(Copy &c) { // from mapped memory to the arena
+    uint8_t *to = c.staged;
+    for (uint32_t i = 0; i < c.sources; ++i) {
+        if (!copy_guarded(to, c.source[i].here, c.source[i].length)) return false;
+        to += c.source[i].length;
+    }
+    return true;
+}
+
+bool copy_out(Copy &c) {
+    const uint8_t *from = c.staged;
+    for (uint32_t i = 0; i < c.targets; ++i) {
+        if (!copy_guarded(c.target[i].here, from, c.target[i].length)) return false;
+        from += c.target[i].length;
+    }
+    return true;
+}
+
+// One call for all of `picked`, which belong to one process; when it did not move everything, one call each.
+void call_kernel(Copy *copies[], int count, pid_t pid, bool write) {
+    iovec local[kMoves], remote[kIovs];
+    int remotes = 0;
+    ssize_t total = 0;
+    for (int i = 0; i < count; ++i) {
+        const Copy &c = *copies[i];
+        local[i] = {c.staged, c.bytes};
+        total += static_cast<ssize_t>(c.bytes);
+        const Span *spans = write ? c.target : c.source;
+        for (uint32_t s = 0; s < (write ? c.targets : c.sources); ++s)
+            remote[remotes++] = {reinterpret_cast<void *>(spans[s].addr), spans[s].length};
+    }
+    const auto move = write ? process_vm_writev : process_vm_readv;
+    const ssize_t moved =
+        move(pid, local, static_cast<unsigned long>(count), remote, static_cast<unsigned long>(remotes), 0);
+    if (moved == total) return;
+    if (count > 1) {
+        for (int i = 0; i < count; ++i)
+            call_kernel(copies + i, 1, pid, write);
+        return;
+    }
+    const bool gone = moved < 0 && errno == ESRCH;
+    copies[0]->result =
+        write ? (gone ? Copied::TargetGone : Copied::TargetFault) : (gone ? Copied::SourceGone : Copied::SourceFault);
+}
+
+void by_kernel(Copy copies[], int count, bool write) {
+    bool taken[kMoves] = {};
+    for (int i = 0; i < count; ++i) {
+        Copy &first = copies[i];
+        const bool mapped = write ? all_here(first.target, first.targets)
+                                  : first.inline_data != nullptr || all_here(first.source, first.sources);
+        if (taken[i] || mapped || first.result != Copied::Yes) continue;
+        const pid_t pid = write ? first.to : first.from;
+        Copy *group[kMoves];
+        int grouped = 0;
+        for (int j = i; j < count; ++j) {
+            Copy &c = copies[j];
+            if (taken[j] || c.result != Copied::Yes || (write ? c.to : c.from) != pid) continue;
+            if (write ? all_here(c.target, c.targets) : c.inline_data != nullptr || all_here(c.source, c.sources))
+                continue;
+            taken[j] = true;
+            group[grouped++] = &c;
+        }
+        call_kernel(group, grouped, pid, write);
+    }
+}
+
+} // namespace
+
+void memory_open() {
+    struct sigaction action = {};
+    action.sa_handler = on_bus;
+    action.sa_flags = SA_NODEFER;
+    sigaction(SIGBUS, &action, nullptr);
+}
+
+uint32_t span_slice(const Span *spans, uint32_t count, uint64_t skip, uint64_t length, Span out[]) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < count && length > 0; ++i) {
         if (skip >= spans[i].length) {
             skip -= spans[i].length;
             continue;
         }
         const uint64_t here = spans[i].length - skip;
         const uint64_t take = here < length ? here : length;
-        out[n++] = {reinterpret_cast<void *>(spans[i].addr + skip), take};
+        out[n++] = {spans[i].addr + skip, take, spans[i].here != nullptr ? spans[i].here + skip : nullptr};
         skip = 0;
         length -= take;
     }
     return n;
 }
 
-enum class Moved { All, Fault, Gone };
-Moved move(pid_t pid, const iovec *remote, int remotes, uint64_t length, bool write) {
-    const iovec local = {bounce, length};
-    const ssize_t n = write ? process_vm_writev(pid, &local, 1, remote, static_cast<unsigned long>(remotes), 0)
-                            : process_vm_readv(pid, &local, 1, remote, static_cast<unsigned long>(remotes), 0);
-    if (n == static_cast<ssize_t>(length)) return Moved::All;
-    return n < 0 && errno == ESRCH ? Moved::Gone : Moved::Fault;
-}
-
-Copied put(pid_t to, const Span *target, uint32_t targets, uint64_t skip, uint64_t length) {
-    iovec out[kIovs];
-    const Moved moved = move(to, out, slice(target, targets, skip, length, out), length, true);
-    if (moved == Moved::All) return Copied::Yes;
-    return moved == Moved::Gone ? Copied::TargetGone : Copied::TargetFault;
-}
-
-// The bit that arrives flipped lies in the last byte: headers of a protocol above us stand first.
-void flip_in(uint64_t length, int flip_bit) {
-    if (flip_bit >= 0 && length > 0) bounce[length - 1] ^= static_cast<uint8_t>(1u << (flip_bit & 7));
-}
-
-} // namespace
-
-Copied memory_copy(pid_t from, const Span *source, uint32_t sources, uint64_t skip, pid_t to, const Span *target,
-                   uint32_t targets, uint64_t target_skip, uint64_t length, int flip_bit) {
-    while (length > 0) {
-        const uint64_t step = length < kBounce ? length : kBounce;
-        iovec in[kIovs];
-        const Moved moved = move(from, in, slice(source, sources, skip, step, in), step, false);
-        if (moved != Moved::All) return moved == Moved::Gone ? Copied::SourceGone : Copied::SourceFault;
-        if (step == length) flip_in(step, flip_bit);
-        const Copied copied = put(to, target, targets, target_skip, step);
-        if (copied != Copied::Yes) return copied;
-        skip += step;
-        target_skip += step;
-        length -= step;
+void memory_move(Copy copies[], int count) {
+    uint8_t *at = arena;
+    for (int i = 0; i < count; ++i) {
+        Copy &c = copies[i];
+        c.staged = at;
+        c.result = Copied::Yes;
+        at += c.bytes;
+        if (c.inline_data != nullptr)
+            memcpy(c.staged, c.inline_data, c.bytes);
+        else if (all_here(c.source, c.sources) && !copy_in(c))
+            c.result = Copied::SourceFault;
     }
-    return Copied::Yes;
-}
-
-Copied memory_put(const uint8_t *bytes, uint64_t length, pid_t to, const Span *target, uint32_t targets,
-                  uint64_t target_skip, int flip_bit) {
-    if (length == 0) return Copied::Yes;
-    memcpy(bounce, bytes, length);
-    flip_in(length, flip_bit);
-    return put(to, target, targets, target_skip, length);
+    by_kernel(copies, count, false);
+    for (int i = 0; i < count; ++i) {
+        Copy &c = copies[i];
+        // The bit that arrives flipped lies in the last byte: headers of a protocol above us stand first.
+        if (c.flip >= 0 && c.bytes > 0) c.staged[c.bytes - 1] ^= static_cast<uint8_t>(1u << (c.flip & 7));
+        if (c.result == Copied::Yes && all_here(c.target, c.targets) && !copy_out(c)) c.result = Copied::TargetFault;
+    }
+    by_kernel(copies, count, true);
 }
 
 bool memory_probe(pid_t pid, uint64_t addr, uint64_t expected) {

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace softefa {
@@ -48,7 +49,31 @@ uint8_t *ring_make(uint64_t bytes, int &fd) {
     return nullptr;
 }
 
-int reg_mr(Nic &nic, Device &device, const softefa_request &request, softefa_reply &reply) {
+// Maps the file behind the region, when the client sent it; when that fails, the region is reached as any other.
+void map_here(const softefa_request &request, int file, Mr &mr) {
+    const auto &in = request.u.reg_mr;
+    struct stat status;
+    const uint64_t within = in.file_offset % SOFTEFA_PAGE;
+    const uint64_t bytes = softefa_page_up(within + in.length);
+    if (file < 0 || in.length == 0 || fstat(file, &status) != 0 ||
+        static_cast<uint64_t>(status.st_size) < in.file_offset + in.length)
+        return;
+    void *map =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(in.file_offset - within));
+    if (map == MAP_FAILED) return;
+    mr.map = map;
+    mr.map_bytes = bytes;
+    mr.here = static_cast<uint8_t *>(map) + within;
+}
+
+void mr_free(Mr &mr) {
+    if (mr.map != nullptr) munmap(mr.map, mr.map_bytes);
+    mr.map = nullptr;
+    mr.here = nullptr;
+    mr.device = nullptr;
+}
+
+int reg_mr(Nic &nic, Device &device, const softefa_request &request, int file, softefa_reply &reply) {
     const auto &in = request.u.reg_mr;
     if (in.addr + in.length < in.addr || in.iova + in.length < in.iova) return EINVAL;
     for (uint32_t tried = 0; tried < kKeys; ++tried) {
@@ -57,7 +82,8 @@ int reg_mr(Nic &nic, Device &device, const softefa_request &request, softefa_rep
         if (slot == 0 || mr.device != nullptr) continue;
         // The upper 8 bits of the key change with each use of the slot, so that a stale key is refused.
         const uint32_t key = slot | (((mr.key >> 16) + 1) & 0xff) << 16;
-        mr = {&device, in.addr, in.length, in.iova, in.access, key};
+        mr = {&device, in.addr, in.length, in.iova, in.access, key, nullptr, nullptr, 0};
+        map_here(request, file, mr);
         ++device.mr_count;
         reply.u.reg_mr.key = key;
         return 0;
@@ -68,7 +94,7 @@ int reg_mr(Nic &nic, Device &device, const softefa_request &request, softefa_rep
 int dereg_mr(Nic &nic, Device &device, uint32_t key) {
     Mr *mr = mr_find(nic, key);
     if (mr == nullptr || mr->device != &device) return EINVAL;
-    mr->device = nullptr;
+    mr_free(*mr);
     --device.mr_count;
     return 0;
 }
@@ -279,7 +305,7 @@ void qp_release(Nic &nic, Qp *qp) {
 void qp_fail(Nic &nic, Qp &qp) {
     if (qp.state == SOFTEFA_QP_ERR) return;
     ++qp.refs;
-    Span spans[4];
+    Span spans[kSpans];
     uint32_t length;
     uint16_t req_id;
     const bool had_receives = qp.state >= SOFTEFA_QP_INIT;
@@ -288,7 +314,7 @@ void qp_fail(Nic &nic, Qp &qp) {
         qp.first->status = SOFTEFA_FLUSHED;
         wire_done(nic, qp.first, model_now(nic));
     }
-    while (had_receives && receive_take(nic, qp, spans, 4, length, req_id) > 0) {
+    while (had_receives && receive_take(nic, qp, spans, kSpans, length, req_id) > 0) {
         softefa_cqe entry = {};
         entry.req_id = req_id;
         entry.status = SOFTEFA_FLUSHED;
@@ -311,7 +337,7 @@ void objects_drop(Nic &nic, Device &device) {
     device.cq_count = 0;
     for (uint32_t i = 0; i < kKeys && device.mr_count > 0; ++i) {
         if (nic.mrs[i].device != &device) continue;
-        nic.mrs[i].device = nullptr;
+        mr_free(nic.mrs[i]);
         --device.mr_count;
     }
 }
@@ -321,7 +347,7 @@ softefa_reply objects_call(Nic &nic, Device &device, const softefa_request &requ
     softefa_reply reply = {};
     int ring = -1;
     switch (request.call) {
-    case SOFTEFA_REG_MR: reply.error = reg_mr(nic, device, request, reply); break;
+    case SOFTEFA_REG_MR: reply.error = reg_mr(nic, device, request, fd, reply); break;
     case SOFTEFA_DEREG_MR: reply.error = dereg_mr(nic, device, request.u.dereg_mr.key); break;
     case SOFTEFA_CREATE_AH: reply.error = create_ah(nic, device, request.u.create_ah.gid, reply); break;
     case SOFTEFA_DESTROY_AH: reply.error = destroy_ah(device, request.u.destroy_ah.ahn); break;

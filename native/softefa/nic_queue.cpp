@@ -24,7 +24,8 @@ bool span_of(Nic &nic, const Device &device, uint32_t key, uint64_t addr, uint64
     const Mr *mr = mr_find(nic, key);
     if (mr == nullptr || mr->device != &device) return false;
     if (addr < mr->iova || length > mr->length || addr - mr->iova > mr->length - length) return false;
-    out = {mr->addr + (addr - mr->iova), length};
+    const uint64_t offset = addr - mr->iova;
+    out = {mr->addr + offset, length, mr->here != nullptr ? mr->here + offset : nullptr};
     return true;
 }
 

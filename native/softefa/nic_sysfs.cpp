@@ -85,10 +85,16 @@ bool link_to(const Path &target, const Path &at) {
 
 } // namespace
 
-bool sysfs_open(Nic &nic) {
-    return make_dirs(path(nic, "/class/infiniband")) && make_dirs(path(nic, "/class/infiniband_verbs")) &&
-           make_dirs(path(nic, "/bus/pci/drivers/efa")) &&
-           put_once(path(nic, "/class/infiniband_verbs/abi_version"), "6\n");
+bool sysfs_open(Nic &nic, uint32_t devices) {
+    const bool ok = make_dirs(path(nic, "/class/infiniband")) && make_dirs(path(nic, "/class/infiniband_verbs")) &&
+                    make_dirs(path(nic, "/bus/pci/drivers/efa")) &&
+                    put_once(path(nic, "/class/infiniband_verbs/abi_version"), "6\n");
+    Device idle = {};
+    for (; ok && idle.index < devices; ++idle.index) {
+        if (!sysfs_add(nic, idle)) return false;
+        sysfs_remove(nic, idle);
+    }
+    return ok;
 }
 
 bool sysfs_add(Nic &nic, Device &device) {

@@ -112,18 +112,19 @@ void summary_write(const Nic &nic, int fd) {
     const Late &l = nic.late;
     dprintf(fd,
             "{\"config\": \"%s\", \"devices\": %u, \"peak_devices\": %u, \"operations\": %llu, \"bytes\": %llu, "
-            "\"errors\": %llu, \"corrupted\": %llu, \"bad_entries\": %llu, \"cq_overruns\": %llu, "
+            "\"errors\": %llu, \"flushed\": %llu, \"corrupted\": %llu, \"bad_entries\": %llu, \"cq_overruns\": %llu, "
             "\"channel_overruns\": %llu, \"batch_overruns\": %llu, \"truth_records\": %llu, \"truth_dropped\": %llu, "
             "\"delivered\": %llu, \"late\": %llu, \"late_p50_ns\": %.0f, \"late_p99_ns\": %.0f, \"late_max_ns\": %.0f, "
             "\"stalls\": %llu, \"stall_max_ns\": %.0f, \"seconds\": %.3f}\n",
             config, nic.device_count, nic.peak_devices, static_cast<unsigned long long>(nic.operations),
             static_cast<unsigned long long>(nic.bytes), static_cast<unsigned long long>(nic.errors),
-            static_cast<unsigned long long>(nic.corrupted), static_cast<unsigned long long>(nic.bad_entries),
-            static_cast<unsigned long long>(nic.cq_overruns), static_cast<unsigned long long>(nic.channel_overruns),
-            static_cast<unsigned long long>(nic.batch_overruns), static_cast<unsigned long long>(nic.truth_records),
-            static_cast<unsigned long long>(nic.truth_dropped), static_cast<unsigned long long>(l.operations),
-            static_cast<unsigned long long>(l.late), late_quantile(l, 0.5), late_quantile(l, 0.99), l.worst_ns,
-            static_cast<unsigned long long>(l.stalls), l.worst_stall_ns, model_now(nic) / 1e9);
+            static_cast<unsigned long long>(nic.flushed), static_cast<unsigned long long>(nic.corrupted),
+            static_cast<unsigned long long>(nic.bad_entries), static_cast<unsigned long long>(nic.cq_overruns),
+            static_cast<unsigned long long>(nic.channel_overruns), static_cast<unsigned long long>(nic.batch_overruns),
+            static_cast<unsigned long long>(nic.truth_records), static_cast<unsigned long long>(nic.truth_dropped),
+            static_cast<unsigned long long>(l.operations), static_cast<unsigned long long>(l.late),
+            late_quantile(l, 0.5), late_quantile(l, 0.99), l.worst_ns, static_cast<unsigned long long>(l.stalls),
+            l.worst_stall_ns, model_now(nic) / 1e9);
 }
 
 } // namespace softefa

@@ -68,6 +68,7 @@ struct softefa_request {
         } hello;
         struct {
             uint64_t addr, length, iova;
+            uint64_t file_offset; // of addr in the file that comes with the message, if one does: shared memory
             uint32_t access, reserved;
         } reg_mr;
         struct {

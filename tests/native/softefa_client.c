@@ -1,11 +1,12 @@
 /* Two ranks on one fabric that check every byte. Forks itself: the parent is rank 0, which sends; the child is
  * rank 1. Addresses and barriers travel over a socketpair, so nothing but the data depends on the device.
  *
- *   softefa_client -f FABRIC -m msg|tagged|write|writedata|read -s BYTES [-n ROUNDS] [-w WINDOW] [-b] [-k ROUND]
+ *   softefa_client -f FABRIC -m msg|tagged|write|writedata|read -s BYTES [-n ROUNDS] [-w WINDOW] [-b] [-M] [-k ROUND]
  *
- * -b waits by blocking (fi_cq_sread), -k makes rank 1 kill itself before that round.
+ * -b waits by blocking (fi_cq_sread), -M puts the data into a memfd, -k makes rank 1 kill itself before that round.
  * Ends with 0: all bytes right; 3: a byte is wrong; 4: libfabric refused; 5: nothing came for 20 s; 6: an error
  * completion (its text on stdout), what -k expects. */
+#define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ enum { WRONG = 3, REFUSED = 4, NOTHING = 5, ERROR_COMPLETION = 6, MAX_WINDOW = 6
 static const char *fabric_name = "efa", *mode = "msg";
 static size_t size = 64;
 static int rounds = 10, window = 1, kill_at = -1, rank, wire;
-static bool blocking;
+static bool blocking, in_memfd;
 
 static struct fi_info *info;
 static struct fid_fabric *fabric;
@@ -44,9 +45,7 @@ static struct fid_mr *mr;
 static fi_addr_t peer;
 static unsigned char *memory; /* window slots of `size` */
 static struct fi_context2 contexts[2 * MAX_WINDOW];
-static struct {
-    uint64_t addr, key;
-} remote;
+static struct { uint64_t addr, key; } remote;
 static int sent, received; /* completions seen, of either kind */
 static uint64_t last_data;
 
@@ -67,7 +66,8 @@ static unsigned char byte_of(int round, int slot, size_t i) {
     return (unsigned char)((i * 31) ^ (i >> 8) ^ (unsigned)(round * 7 + slot * 13 + 1));
 }
 static void fill(int round, int slot) {
-    for (size_t i = 0; i < size; i++) memory[slot * size + i] = byte_of(round, slot, i);
+    for (size_t i = 0; i < size; i++)
+        memory[slot * size + i] = byte_of(round, slot, i);
 }
 static void verify(int round, int slot) {
     for (size_t i = 0; i < size; i++) {
@@ -109,8 +109,10 @@ static void progress(bool may_block) {
     if (n < 0) fail(REFUSED, "fi_cq_read", (int)n);
     for (ssize_t i = 0; i < n; i++) {
         if (entries[i].flags & FI_REMOTE_CQ_DATA) last_data = entries[i].data;
-        if (entries[i].flags & (FI_RECV | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA)) received++;
-        else sent++;
+        if (entries[i].flags & (FI_RECV | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA))
+            received++;
+        else
+            sent++;
     }
 }
 
@@ -123,7 +125,8 @@ static void hear(void *data, size_t length) {
     }
     if (recv(wire, data, length, MSG_WAITALL) == (ssize_t)length) return;
     if (kill_at < 0) exit(NOTHING);
-    for (until = now() + 20; now() < until;) progress(true); /* the peer is dead: our posts must say so */
+    for (until = now() + 20; now() < until;)
+        progress(true); /* the peer is dead: our posts must say so */
     fail(NOTHING, "waiting for an error completion", ETIMEDOUT);
 }
 
@@ -135,7 +138,9 @@ static void wait_for(const int *count, int goal, const char *what) {
     }
 }
 
-static bool is_rma(void) { return mode[0] == 'w' || mode[0] == 'r'; }
+static bool is_rma(void) {
+    return mode[0] == 'w' || mode[0] == 'r';
+}
 
 static void open_all(void) {
     struct fi_info *hints = fi_allocinfo();
@@ -158,7 +163,11 @@ static void open_all(void) {
     check(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind");
     check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind");
     check(fi_enable(ep), "fi_enable");
-    memory = mmap(NULL, size * window, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const int fd = in_memfd ? memfd_create("payload", MFD_CLOEXEC) : -1;
+    if (in_memfd && (fd < 0 || ftruncate(fd, (off_t)(size * window)) != 0)) fail(REFUSED, "memfd_create", errno);
+    memory =
+        mmap(NULL, size * window, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    if (memory == MAP_FAILED) fail(REFUSED, "mmap", errno);
     check(fi_mr_reg(domain, memory, size * window,
                     FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL),
           "fi_mr_reg");
@@ -190,8 +199,10 @@ static void meet(void) {
 static void post_receives(void) {
     for (int s = 0; s < window; s++) {
         unsigned char *at = memory + s * size;
-        if (mode[0] == 't') POST(fi_trecv(ep, at, size, fi_mr_desc(mr), peer, 100 + s, 0, &contexts[MAX_WINDOW + s]));
-        else POST(fi_recv(ep, at, size, fi_mr_desc(mr), peer, &contexts[MAX_WINDOW + s]));
+        if (mode[0] == 't')
+            POST(fi_trecv(ep, at, size, fi_mr_desc(mr), peer, 100 + s, 0, &contexts[MAX_WINDOW + s]));
+        else
+            POST(fi_recv(ep, at, size, fi_mr_desc(mr), peer, &contexts[MAX_WINDOW + s]));
     }
 }
 
@@ -200,20 +211,28 @@ static void post_sends(int round) {
         unsigned char *at = memory + s * size;
         uint64_t there = remote.addr + s * size;
         void *desc = fi_mr_desc(mr), *ctx = &contexts[s];
-        if (strcmp(mode, "tagged") == 0) POST(fi_tsend(ep, at, size, desc, peer, 100 + s, ctx));
-        else if (strcmp(mode, "msg") == 0) POST(fi_send(ep, at, size, desc, peer, ctx));
-        else if (strcmp(mode, "write") == 0) POST(fi_write(ep, at, size, desc, peer, there, remote.key, ctx));
-        else if (strcmp(mode, "read") == 0) POST(fi_read(ep, at, size, desc, peer, there, remote.key, ctx));
-        else POST(fi_writedata(ep, at, size, desc, (uint64_t)(round + 1), peer, there, remote.key, ctx));
+        if (strcmp(mode, "tagged") == 0)
+            POST(fi_tsend(ep, at, size, desc, peer, 100 + s, ctx));
+        else if (strcmp(mode, "msg") == 0)
+            POST(fi_send(ep, at, size, desc, peer, ctx));
+        else if (strcmp(mode, "write") == 0)
+            POST(fi_write(ep, at, size, desc, peer, there, remote.key, ctx));
+        else if (strcmp(mode, "read") == 0)
+            POST(fi_read(ep, at, size, desc, peer, there, remote.key, ctx));
+        else
+            POST(fi_writedata(ep, at, size, desc, (uint64_t)(round + 1), peer, there, remote.key, ctx));
     }
 }
 
 /* efa-direct matches messages to receives in the order of arrival, which is not that of the posts. */
-static bool slots_may_swap(void) { return strcmp(mode, "msg") == 0 && strcmp(fabric_name, "efa-direct") == 0; }
+static bool slots_may_swap(void) {
+    return strcmp(mode, "msg") == 0 && strcmp(fabric_name, "efa-direct") == 0;
+}
 
 static void verify_all(int round) {
     if (!slots_may_swap()) {
-        for (int s = 0; s < window; s++) verify(round, s);
+        for (int s = 0; s < window; s++)
+            verify(round, s);
         return;
     }
     bool seen[MAX_WINDOW] = {false};
@@ -221,7 +240,8 @@ static void verify_all(int round) {
         int match = -1;
         for (int t = 0; t < window && match < 0; t++) {
             bool same = !seen[t];
-            for (size_t i = 0; i < size && same; i++) same = memory[s * size + i] == byte_of(round, t, i);
+            for (size_t i = 0; i < size && same; i++)
+                same = memory[s * size + i] == byte_of(round, t, i);
             if (same) match = t;
         }
         if (match < 0) {
@@ -234,7 +254,9 @@ static void verify_all(int round) {
 
 static void send_round(int round) {
     const bool reads = strcmp(mode, "read") == 0;
-    if (!reads) for (int s = 0; s < window; s++) fill(round, s);
+    if (!reads)
+        for (int s = 0; s < window; s++)
+            fill(round, s);
     barrier();
     const int goal = sent + window;
     post_sends(round);
@@ -251,8 +273,11 @@ static bool needs_receives(void) {
 static void receive_round(int round) {
     const int goal = received + window;
     if (round == kill_at) raise(SIGKILL);
-    if (strcmp(mode, "read") == 0) for (int s = 0; s < window; s++) fill(round, s);
-    else memset(memory, 0, size * window);
+    if (strcmp(mode, "read") == 0)
+        for (int s = 0; s < window; s++)
+            fill(round, s);
+    else
+        memset(memory, 0, size * window);
     if (needs_receives()) post_receives();
     barrier();
     if (!is_rma()) wait_for(&received, goal, "waiting for messages");
@@ -269,7 +294,8 @@ static void receive_round(int round) {
 
 static void post_into_the_void(void) { /* rank 1 is dead: what we post now must come back as an error */
     post_sends(kill_at);
-    for (double until = now() + 20; now() < until;) progress(true);
+    for (double until = now() + 20; now() < until;)
+        progress(true);
     fail(NOTHING, "waiting for an error completion", ETIMEDOUT);
 }
 
@@ -279,11 +305,14 @@ static void rank_main(void) {
     for (int round = 0; round < rounds; round++) {
         if (rank == 0 && round == kill_at) {
             char c;
-            while (recv(wire, &c, 1, 0) > 0) {}
+            while (recv(wire, &c, 1, 0) > 0) {
+            }
             post_into_the_void();
         }
-        if (rank == 0) send_round(round);
-        else receive_round(round);
+        if (rank == 0)
+            send_round(round);
+        else
+            receive_round(round);
     }
     barrier();
     fi_close(&mr->fid);
@@ -296,7 +325,7 @@ static void rank_main(void) {
 
 int main(int argc, char **argv) {
     int option, ends[2], status = 0;
-    while ((option = getopt(argc, argv, "f:m:s:n:w:k:b")) != -1) {
+    while ((option = getopt(argc, argv, "f:m:s:n:w:k:bM")) != -1) {
         switch (option) {
         case 'f': fabric_name = optarg; break;
         case 'm': mode = optarg; break;
@@ -305,6 +334,7 @@ int main(int argc, char **argv) {
         case 'w': window = atoi(optarg); break;
         case 'k': kill_at = atoi(optarg); break;
         case 'b': blocking = true; break;
+        case 'M': in_memfd = true; break;
         default: return 2;
         }
     }
