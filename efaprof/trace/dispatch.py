@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.trace.decode import records, shapes_of
-from efaprof.trace.layout import RX, STAGE, WAIT, Phase, Shape, Stage
+from efaprof.trace.layout import Phase
 from efaprof.trace.merge import windows
-from efaprof.trace.widerow import DispatchChunk, assemble, u48
+from efaprof.trace.stages import OtherParts, StageParts, take_stages, u48
+from efaprof.trace.widerow import DispatchChunk, assemble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,6 @@ CHUNK_OPS = 1 << 18
 GRACE_NS = 20_000_000
 # … or when this much has passed: what has not completed by then stays open in the table.
 PATIENCE_NS = 1_000_000_000
-SEQ_MASK = np.uint64((1 << 48) - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,29 +133,19 @@ class _Pending:
 
     def __init__(self, rings: list[Marks]) -> None:
         self._rings = rings
-        self._stages: dict[int, list[NDArray[np.void]]] = {marks.ring: [] for marks in rings}
-        self._rx: dict[int, list[NDArray[np.void]]] = {marks.process: [] for marks in rings}
-        self._waits: dict[int, list[NDArray[np.void]]] = {marks.process: [] for marks in rings}
+        self._stages = {marks.ring: StageParts() for marks in rings}
+        self._others = {marks.process: OtherParts() for marks in rings}
         self._reached_ns = np.iinfo(np.int64).min
+        self._handed_out = 0  # steps before this position
         self._wire: dict[tuple[int, int], int] = {}  # (ring, peer and channel) → next wire sequence
 
     def take(self, piece: Slice) -> None:
         """Keep the dispatch records of a slice."""
         self._reached_ns = max(self._reached_ns, int(piece.loaded.order_ns[piece.high - 1]))
-        process = piece.loaded.ring.process
-        if process not in self._rx:
-            return
-        chunk = piece.loaded.chunk
-        shapes = shapes_of(chunk)
-        inside = np.zeros(len(shapes), np.bool_)
-        inside[piece.low : piece.high] = True
-        self._rx[process].append(records(chunk, inside & (shapes == Shape.RX), RX))
-        self._waits[process].append(records(chunk, inside & (shapes == Shape.WAIT), WAIT))
-        stages = records(chunk, inside & (shapes == Shape.STAGE), STAGE)
-        ring_of = (stages["op"] >> np.uint64(48)).astype(np.int64)
-        for ring in np.unique(ring_of):
-            if int(ring) in self._stages:
-                self._stages[int(ring)].append(stages[ring_of == ring])
+        others = self._others.get(piece.loaded.ring.process)
+        if others is not None:
+            others.take(piece)
+            take_stages(piece, self._stages)
 
     def is_settled(self, position: int) -> bool:
         """Nothing more is to come for the steps before this position."""
@@ -165,47 +154,24 @@ class _Pending:
             return False
         if self._reached_ns >= end + PATIENCE_NS:
             return True
-        return all(self._has_completed(marks, position) for marks in self._rings)
-
-    def _has_completed(self, marks: Marks, position: int) -> bool:
-        """Every command of the ring before this position has a NIC stage among what is pending."""
-        boundary = marks.seq_at(position)
-        done = 0
-        lowest = boundary
-        for part in self._stages[marks.ring]:
-            seq = (part["op"] & SEQ_MASK).astype(np.int64)
-            is_nic = ((part["kind"] & 0xFF) == Stage.NIC) & (seq < boundary)
-            done += int(is_nic.sum())
-            is_command = (part["kind"] & 0xFF) == Stage.KERNEL
-            if is_command.any():
-                lowest = min(lowest, int(seq[is_command].min()))
-        return done >= boundary - lowest
+        return all(
+            self._stages[marks.ring].completed_before(marks.seq_at(position))
+            >= marks.seq_at(position) - marks.seq_at(self._handed_out)
+            for marks in self._rings
+        )
 
     def hand_out(self, first: int, last: int) -> DispatchChunk:
         """The steps [first, last) as tables; later records stay pending."""
-        stages = {}
-        for marks in self._rings:
-            mine = _joined(self._stages[marks.ring], STAGE)
-            is_compute = (mine["kind"] & 0xFF) == Stage.COMPUTE
-            end = marks.time_at(last)
-            later = np.where(
-                is_compute,
-                marks.clock.to_ns(mine["t_end"].astype(np.int64)) > end,
-                (mine["op"] & SEQ_MASK).astype(np.int64) >= marks.seq_at(last),
-            )
-            stages[marks.ring] = mine[~later]
-            self._stages[marks.ring] = [mine[later]]
-        waits = {}
-        for marks in self._rings:
-            mine = _joined(self._waits[marks.process], WAIT)
-            later = mine["step"].astype(np.int64) >= marks.step[marks.step_rows[last]]
-            waits[marks.process] = mine[~later]
-            self._waits[marks.process] = [mine[later]]
-        rx = {process: _joined(parts, RX) for process, parts in self._rx.items()}
-        chunk, rest = assemble(self._rings, (first, last), stages, waits, rx, self._wire)
-        self._rx = {process: [left] for process, left in rest.items()}
+        stages = {
+            marks.ring: self._stages[marks.ring].split(marks.seq_at(last), marks.time_at(last)) for marks in self._rings
+        }
+        waits = {
+            marks.process: self._others[marks.process].split_waits(int(marks.step[marks.step_rows[last]]))
+            for marks in self._rings
+        }
+        arrivals = {process: parts.take_arrivals() for process, parts in self._others.items()}
+        chunk, rest = assemble(self._rings, (first, last), stages, waits, arrivals, self._wire)
+        for process, left in rest.items():
+            self._others[process].give_back(left)
+        self._handed_out = last
         return chunk
-
-
-def _joined(parts: list[NDArray[np.void]], dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype)

@@ -1,14 +1,15 @@
-"""From the stage records of whole steps to one wide row per operation, and its arrival at the receiver."""
+"""From the stages of whole steps to one wide row per operation, and its arrival at the receiver."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
 from efaprof.trace import schema
+from efaprof.trace.frames import empty, frame, named
 from efaprof.trace.layout import RX_HELD, X_FENCE, X_IMM, Command, Stage
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
     from efaprof.trace.dispatch import Marks
 
+    Column = NDArray[Any]
+    Columns = dict[str, Column]
     Wire = dict[tuple[int, int], int]
 
-SEQ_MASK = np.uint64((1 << 48) - 1)
 NO_TIME = np.iinfo(np.int64).min
+NONE = -1
 # The column that the end of each stage gives.
 _END_COLUMN = {
     Stage.KERNEL: "publish_ns",
@@ -32,6 +35,7 @@ _END_COLUMN = {
     Stage.NIC: "done_ns",
     Stage.TOLD: "told_ns",
 }
+_ENUMS = {"phase": schema.Phase, "kind": schema.CommandKind}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +48,14 @@ class DispatchChunk:
     computes: pl.DataFrame
 
 
-def u48(raw: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """48-bit little-endian numbers (n x 6 bytes) as int64."""
-    wide = np.zeros((len(raw), 8), np.uint8)
-    wide[:, :6] = raw
-    return wide.view("<i8").reshape(-1)
-
-
 def assemble(
     rings: Sequence[Marks],
     steps: tuple[int, int],
-    stages: Mapping[int, NDArray[np.void]],
+    stages: Mapping[int, Mapping[Stage, Columns]],
     waits: Mapping[int, NDArray[np.void]],
-    rx: Mapping[int, NDArray[np.void]],
+    arrivals: Mapping[int, Columns],
     wire: Wire,
-) -> tuple[DispatchChunk, dict[int, NDArray[np.void]]]:
+) -> tuple[DispatchChunk, dict[int, Columns]]:
     """Tables of the steps [first, last), and per process the arrivals that belong to later ones.
 
     `wire` holds the next wire sequence of each (ring, peer and channel) and is moved on. Columns without a record are
@@ -66,84 +63,88 @@ def assemble(
     """
     columns = [_operations(marks, steps, stages[marks.ring], wire) for marks in rings]
     merged = {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
-    rest = {}
     receiver = _Receiver(merged)
+    rest: dict[int, Columns] = {}
     for marks in rings:
         if marks.process not in rest:
-            rest[marks.process] = receiver.take(rx[marks.process], marks)
+            rest[marks.process] = receiver.take(arrivals[marks.process], marks.rank)
     chunk = DispatchChunk(
         steps=pl.concat([_steps(marks, steps) for marks in rings]),
-        operations=_frame(merged, schema.DISPATCH),
-        waits=pl.concat([_waits(marks, waits[marks.process]) for marks in rings if len(waits[marks.process])])
-        if any(map(len, waits.values()))
-        else pl.DataFrame(schema=schema.WAITS),
-        computes=pl.concat([_computes(marks, stages[marks.ring]) for marks in rings]),
+        operations=_frame(schema.DISPATCH, merged),
+        waits=pl.concat([_waits(marks, waits[marks.process]) for marks in rings]),
+        computes=pl.concat([_computes(marks, stages[marks.ring][Stage.COMPUTE]) for marks in rings]),
     )
     return chunk, rest
 
 
-def _operations(
-    marks: Marks, steps: tuple[int, int], stages: NDArray[np.void], wire: Wire
-) -> dict[str, NDArray[np.int64]]:
+def _operations(marks: Marks, steps: tuple[int, int], stages: Mapping[Stage, Columns], wire: Wire) -> Columns:
     """Columns of one ring's operations, in order of seq."""
-    base, end = marks.seq_at(steps[0]), marks.seq_at(steps[1])
-    count = end - base
-    what = stages["kind"] & 0xFF
-    seq = (stages["op"] & SEQ_MASK).astype(np.int64)
-    keep = (what != Stage.COMPUTE) & (seq >= base)
-    stages, what, index = stages[keep], what[keep], seq[keep] - base
-    found = {name: np.full(count, NO_TIME, np.int64) for name in (*_END_COLUMN.values(), "enter_ns")}
-    found |= {name: np.full(count, -1, np.int64) for name in ("x", "peer", "bytes", "eagain", "error", "outstanding")}
-    for name in ("x", "peer", "bytes"):  # every stage carries them
-        found[name][index] = stages[name]
+    base = marks.seq_at(steps[0])
+    count = marks.seq_at(steps[1]) - base
+    found: Columns = {name: np.full(count, NO_TIME, np.int64) for name in (*_END_COLUMN.values(), "enter_ns")}
+    head, tail = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    found |= {name: np.full(count, NONE, np.int32) for name in ("eagain", "error", "outstanding")}
+    for stage in (Stage.RING, Stage.KERNEL):  # the kernel's own word is the last
+        own = stages[stage]
+        index, is_ours = _index(own["seq"], base)
+        head[index], tail[index] = own["head"][is_ours], own["tail"][is_ours]
     for stage, name in _END_COLUMN.items():
-        rows = what == stage
-        found[name][index[rows]] = marks.clock.to_ns(stages["t_end"][rows].astype(np.int64))
+        own = stages[stage]
+        index, is_ours = _index(own["seq"], base)
+        found[name][index] = own["end_ns"][is_ours]
         if stage is Stage.KERNEL:
-            begin = stages["t_end"][rows].astype(np.int64) - stages["dur"][rows]
-            found["enter_ns"][index[rows]] = marks.clock.to_ns(begin)
+            found["enter_ns"][index] = own["begin_ns"][is_ours]
         elif stage is Stage.LIBFABRIC:
-            found["eagain"][index[rows]] = stages["status"][rows]
+            found["eagain"][index] = own["tail"][is_ours] >> np.uint64(48) & np.uint64(0xFF)
         elif stage is Stage.NIC:
-            found["error"][index[rows]] = stages["status"][rows]
-            found["outstanding"][index[rows]] = stages["depth"][rows]
-    return found | _identity(marks, base, found, wire)
+            found["error"][index] = own["tail"][is_ours] >> np.uint64(48) & np.uint64(0xFF)
+            found["outstanding"][index] = own["tail"][is_ours] >> np.uint64(56)
+    return found | _identity(marks, base, head, tail, wire)
 
 
-def _identity(
-    marks: Marks, base: int, found: Mapping[str, NDArray[np.int64]], wire: Wire
-) -> dict[str, NDArray[np.int64]]:
+def _index(seq: Column, base: int) -> tuple[Column, Column | slice]:
+    """Rows of these sequences, and which of them are not of an earlier chunk."""
+    index = seq - base
+    is_late = index < 0
+    if is_late.any():
+        return index[~is_late], ~is_late
+    return index, slice(None)
+
+
+def _identity(marks: Marks, base: int, head: Column, tail: Column, wire: Wire) -> Columns:
     """What an operation is: where in the job, what kind, and its number on the wire."""
-    x = found["x"]
-    count = len(x)
-    is_known = x >= 0
-    kind = np.where(is_known, x >> 12, 0)
-    channel = np.where(is_known, x & 0xFF, -1)
-    is_sequenced = is_known & (((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER))
-    wire_seq = np.full(count, -1, np.int64)
-    rows = np.flatnonzero(is_sequenced)
-    wire_seq[rows] = _wire_sequences(marks.ring, found["peer"][rows] << 8 | channel[rows], wire)
+    count = len(head)
+    is_known = head != 0
+    x = (head >> np.uint64(48)).astype(np.int32)
+    kind = x >> 12
+    channel = np.where(is_known, x & 0xFF, NONE)
+    peer = np.where(is_known, (tail >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int32), NONE)
+    rows = np.flatnonzero(((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER))
+    wire_seq = np.full(count, NONE, np.int64)
+    wire_seq[rows] = _wire_sequences(marks.ring, peer[rows] << 8 | channel[rows], wire)
     seq = base + np.arange(count)
     place = np.searchsorted(marks.first_seq, seq, side="right") - 1
     return {
-        "process": np.full(count, marks.process),
-        "rank": np.full(count, marks.rank),
-        "ring": np.full(count, marks.ring),
+        "process": np.full(count, marks.process, np.uint32),
+        "rank": np.full(count, marks.rank, np.uint16),
+        "ring": np.full(count, marks.ring, np.uint16),
         "seq": seq,
-        "step": marks.step[place],
-        "layer": marks.layer[place],
+        "step": marks.step[place].astype(np.uint32),
+        "layer": marks.layer[place].astype(np.uint16),
         "phase": marks.phase[place],
         "kind": kind,
+        "peer": peer,
         "channel": channel,
-        "is_fenced": (is_known & ((x & X_FENCE) != 0)).astype(np.int64),
+        "bytes": np.where(is_known, (tail & np.uint64(0xFFFFFFFF)).view(np.int64), NONE),
+        "is_fenced": (x & X_FENCE) != 0,
         "wire_seq": wire_seq,
         "arrival_ns": np.full(count, NO_TIME),
         "signal_ns": np.full(count, NO_TIME),
-        "is_held": np.full(count, -1),
+        "is_held": np.full(count, NONE, np.int8),
     }
 
 
-def _wire_sequences(ring: int, key: NDArray[np.int64], wire: Wire) -> NDArray[np.int64]:
+def _wire_sequences(ring: int, key: Column, wire: Wire) -> NDArray[np.int64]:
     """Rank of each operation among those of its key, in order, from where the chunk before ended."""
     order = np.argsort(key, kind="stable")
     ordered = key[order]
@@ -160,45 +161,43 @@ def _wire_sequences(ring: int, key: NDArray[np.int64], wire: Wire) -> NDArray[np
 class _Receiver:
     """Finds the operation that an arrival belongs to: (src, dst, channel) and a dense range of wire sequences."""
 
-    def __init__(self, columns: dict[str, NDArray[np.int64]]) -> None:
+    def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._rows = np.flatnonzero(columns["wire_seq"] >= 0)
-        key = _flow(columns["rank"][self._rows], columns["peer"][self._rows], columns["channel"][self._rows])
-        self._keys, inverse, counts = np.unique(key, return_inverse=True, return_counts=True)
-        number = columns["wire_seq"][self._rows]
+        rows = np.flatnonzero(columns["wire_seq"] >= 0)
+        key = _flow(columns["rank"][rows], columns["peer"][rows], columns["channel"][rows])
+        self._keys, inverse, self._count = np.unique(key, return_inverse=True, return_counts=True)
+        number = columns["wire_seq"][rows]
         self._base = np.full(len(self._keys), np.iinfo(np.int64).max)
         np.minimum.at(self._base, inverse, number)
-        self._count = counts
-        self._offset = np.cumsum(counts) - counts
-        self._table = np.empty(len(self._rows), np.int64)
-        self._table[self._offset[inverse] + number - self._base[inverse]] = self._rows
+        self._offset = np.cumsum(self._count) - self._count
+        self._table = np.empty(len(rows), np.int64)
+        self._table[self._offset[inverse] + number - self._base[inverse]] = rows
 
-    def take(self, rx: NDArray[np.void], marks: Marks) -> NDArray[np.void]:
-        """Write the arrivals of one process into the columns; returns those of later operations."""
-        if not len(rx) or not len(self._keys):
-            return rx
-        key = _flow(rx["src"].astype(np.int64), np.full(len(rx), marks.rank), rx["channel"].astype(np.int64))
+    def take(self, arrivals: Columns, rank: int) -> Columns:
+        """Write the arrivals at one rank into the columns; returns those of later operations."""
+        if not len(arrivals["seq"]) or not len(self._keys):
+            return arrivals
+        key = _flow(arrivals["source"], np.full(len(arrivals["seq"]), rank), arrivals["channel"])
         where = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
-        position = u48(rx["seq"]) - self._base[where]
+        position = arrivals["seq"] - self._base[where]
         is_ours = self._keys[where] == key
         hit = is_ours & (position >= 0) & (position < self._count[where])
         rows = self._table[self._offset[where[hit]] + position[hit]]
-        end = rx["t_end"][hit].astype(np.int64)
-        self._columns["signal_ns"][rows] = marks.clock.to_ns(end)
-        self._columns["arrival_ns"][rows] = marks.clock.to_ns(end - rx["dur"][hit])
-        self._columns["is_held"][rows] = rx["x"][hit] & RX_HELD
-        later: NDArray[np.void] = rx[~is_ours | (position >= self._count[where])]
-        return later
+        self._columns["signal_ns"][rows] = arrivals["end_ns"][hit]
+        self._columns["arrival_ns"][rows] = arrivals["seen_ns"][hit]
+        self._columns["is_held"][rows] = arrivals["x"][hit] & RX_HELD
+        is_later = ~is_ours | (position >= self._count[where])
+        return {name: values[is_later] for name, values in arrivals.items()}
 
 
-def _flow(src: NDArray[np.int64], dst: NDArray[np.int64], channel: NDArray[np.int64]) -> NDArray[np.int64]:
-    return src << 24 | dst << 8 | channel
+def _flow(src: Column, dst: Column, channel: Column) -> NDArray[np.int64]:
+    return src.astype(np.int64) << 24 | dst.astype(np.int64) << 8 | channel.astype(np.int64)
 
 
 def _steps(marks: Marks, steps: tuple[int, int]) -> pl.DataFrame:
     rows = marks.step_rows[steps[0] : steps[1] + 1]
     count = len(rows) - 1
-    columns = {
+    columns: Columns = {
         "process": np.full(count, marks.process),
         "rank": np.full(count, marks.rank),
         "step": marks.step[rows[:-1]],
@@ -206,55 +205,54 @@ def _steps(marks: Marks, steps: tuple[int, int]) -> pl.DataFrame:
         "begin_ns": marks.time_ns[rows[:-1]],
         "end_ns": marks.time_ns[rows[1:]],
     }
-    return _frame(columns, schema.STEPS)
+    return _frame(schema.STEPS, columns)
 
 
 def _waits(marks: Marks, waits: NDArray[np.void]) -> pl.DataFrame:
     end = waits["t_end"].astype(np.int64)
     signal = waits["t_sig"].astype(np.int64)
-    columns = {
+    columns: Columns = {
         "process": np.full(len(waits), marks.process),
         "rank": np.full(len(waits), marks.rank),
-        "step": waits["step"].astype(np.int64),
-        "layer": waits["layer"].astype(np.int64),
-        "phase": waits["x"].astype(np.int64),
-        "kind": (waits["kind"] & 0xFF).astype(np.int64),
+        "phase": waits["x"],
+        "kind": waits["kind"] & 0xFF,
         "begin_ns": marks.clock.to_ns(end - waits["dur"]),
         "end_ns": marks.clock.to_ns(end),
-        "source": waits["src"].astype(np.int64),
-        "channel": waits["channel"].astype(np.int64),
-        "seq": waits["seq"].astype(np.int64),
+        "source": waits["src"],
         "signal_ns": np.where(signal > 0, marks.clock.to_ns(signal), NO_TIME),
-        "polls": waits["polls"].astype(np.int64),
     }
-    return _frame(columns, schema.WAITS)
+    columns |= {name: waits[name] for name in ("step", "layer", "channel", "seq", "polls")}
+    return _frame(schema.WAITS, columns)
 
 
-def _computes(marks: Marks, stages: NDArray[np.void]) -> pl.DataFrame:
-    mine = stages[(stages["kind"] & 0xFF) == Stage.COMPUTE]
-    end = mine["t_end"].astype(np.int64)
-    columns = {
-        "process": np.full(len(mine), marks.process),
-        "rank": np.full(len(mine), marks.rank),
-        "kind": mine["x"].astype(np.int64),
-        "begin_ns": marks.clock.to_ns(end - mine["dur"]),
-        "end_ns": marks.clock.to_ns(end),
+def _computes(marks: Marks, own: Columns) -> pl.DataFrame:
+    columns: Columns = {
+        "process": np.full(len(own["end_ns"]), marks.process),
+        "rank": np.full(len(own["end_ns"]), marks.rank),
+        "kind": own["head"] >> np.uint64(48),
+        "begin_ns": own["begin_ns"],
+        "end_ns": own["end_ns"],
     }
-    return _frame(columns, schema.COMPUTES)
+    return _frame(schema.COMPUTES, columns)
 
 
-def _frame(columns: Mapping[str, NDArray[np.int64]], wanted: Mapping[str, pl.DataType]) -> pl.DataFrame:
-    """Columns as a table; NO_TIME and -1 mean null, enums are given by number."""
-    out = []
+def _frame(wanted: Mapping[str, pl.DataType], columns: Columns) -> pl.DataFrame:
+    """Columns as a table; NO_TIME and NONE mean null, enums are given by number."""
+    made: dict[str, Column | pl.Series] = {}
+    null = {}
     for name, dtype in wanted.items():
-        values = pl.Series(name, columns[name])
-        missing = NO_TIME if name.endswith("_ns") else -1
-        nulled = pl.when(pl.col(name) == missing).then(None).otherwise(pl.col(name))
+        values = columns[name]
         if isinstance(dtype, pl.Enum):
-            nulled = pl.col(name).replace_strict(
-                list(range(len(dtype.categories))), dtype.categories, default=None, return_dtype=dtype
-            )
-        elif dtype == pl.Boolean():
-            nulled = nulled == 1
-        out.append((values, nulled.cast(dtype).alias(name)))
-    return pl.DataFrame([series for series, _ in out]).select([expression for _, expression in out])
+            last = len(dtype.categories) - 1
+            made[name] = named(tuple(dtype.categories), dtype, np.minimum(values, last))
+            null[name] = values > last
+            continue
+        if values.dtype.kind == "i":
+            null[name] = values == (NO_TIME if name.endswith("_ns") else NONE)
+        if dtype == pl.Boolean():
+            made[name] = values.astype(np.bool_)
+        elif values.dtype.kind == "i" and dtype.is_unsigned_integer():
+            made[name] = np.maximum(values, 0)
+        else:
+            made[name] = values
+    return frame(wanted, made, null=null) if len(next(iter(columns.values()))) else empty(wanted)
