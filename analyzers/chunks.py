@@ -85,7 +85,7 @@ class ChunkLog:
         if not len(gaps_ms):
             return
         # Coalescing inflates the median, a stall the mean: the lesser is the step.
-        step_ms = min(float(np.median(gaps_ms)), itl_ms)
+        step_ms = min(float(np.partition(gaps_ms, len(gaps_ms) // 2)[len(gaps_ms) // 2]), itl_ms)
         missing = tokens - 1 - len(gaps_ms)
         per_gap = unfold(gaps_ms, step_ms, missing)
         placed = int(per_gap.sum()) - len(gaps_ms)

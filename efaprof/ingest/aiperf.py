@@ -8,6 +8,7 @@ Times are Unix nanoseconds; `inter_chunk_latency` is the list of gaps between ch
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts
@@ -39,7 +40,7 @@ def read_records(path: Path, config: Mapping[str, Any] | None, progress: Progres
             _take(value, log)
         except MalformedLine as error:
             malformed.add(line, str(error))
-    counts = RequestCounts(**{**{n: getattr(log.counts, n) for n in _COUNTED}, "malformed": malformed.count})
+    counts = replace(log.counts, malformed=malformed.count)
     if not counts.used:
         raise _nothing_used(path, counts, malformed)
     asked = None if config is None else configured_concurrency(config)
@@ -65,7 +66,7 @@ def read_records(path: Path, config: Mapping[str, Any] | None, progress: Progres
     )
 
 
-_COUNTED = ("read", "used", "warmup", "failed", "cancelled", "partial", "single_token")
+_NOT_USED = ("warmup", "failed", "cancelled", "partial", "single_token")
 
 
 def _take(value: Any, log: RequestLog) -> None:
@@ -144,5 +145,5 @@ def _nothing_used(path: Path, counts: RequestCounts, malformed: Malformed) -> Ef
         return TraceError(
             f"{path} holds no AIPerf record: {text}", hint="give a profile_export.jsonl of aiperf profile"
         )
-    parts = ", ".join(f"{getattr(counts, name)} {name}" for name in _COUNTED[2:] if getattr(counts, name))
+    parts = ", ".join(f"{getattr(counts, name)} {name}" for name in _NOT_USED if getattr(counts, name))
     return NothingToAnalyse(f"{path}: none of its {counts.read} requests can be used ({parts})", hint="run it again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +18,7 @@ class RequestLog:
     """One cell's requests, in any order; `finish` sorts them by start."""
 
     def __init__(self) -> None:
-        self.counts = RequestCounts()
+        self._counted = dict.fromkeys(RequestCounts.__dataclass_fields__, 0)
         self.itl_mismatches = 0
         self._itl, self._ttft = array("d"), array("d")
         self._tokens, self._prompt = array("q"), array("q")
@@ -28,7 +27,13 @@ class RequestLog:
 
     def count(self, kind: str) -> None:
         """One more record that is not used: a field of RequestCounts."""
-        self.counts = replace(self.counts, **{kind: getattr(self.counts, kind) + 1, "read": self.counts.read + 1})
+        self._counted[kind] += 1
+        self._counted["read"] += 1
+
+    @property
+    def counts(self) -> RequestCounts:
+        """What became of the records so far."""
+        return RequestCounts(**self._counted)
 
     def add(
         self,
