@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from efaprof.analyzers.operations import By
+from efaprof.analyzers.by import By
 
 if TYPE_CHECKING:
     from efaprof.trace.reader import Tables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -15,6 +14,8 @@ from efaprof.trace.layers import Match
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from efaprof.analyzers.by import By
+
 # Columns of the operations table that are used here.
 COLUMNS = (
     "process", "thread", "kind", "direction", "provider", "nest", "endpoint", "peer", "bytes", "eagain", "post_ns",
@@ -23,16 +24,6 @@ COLUMNS = (
 _ALWAYS = ("nest", "direction")
 _OPEN = (Match.IN_FLIGHT, Match.UNEXPLAINED)
 _NO_POST = (Match.FAILED_POST,)
-
-
-class By(StrEnum):
-    """What operations are grouped by."""
-
-    KIND = "kind"
-    ENDPOINT = "endpoint"
-    PEER = "peer"
-    THREAD = "thread"
-    PROVIDER = "provider"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from efaprof.analyzers.by import By
 from efaprof.analyzers.labels import labelled
 from efaprof.analyzers.nic import Asked, Movement, devices_of, movement
-from efaprof.analyzers.operations import COLUMNS, Activity, By, OperationGroup, OperationTotals, sum_up
+from efaprof.analyzers.operations import COLUMNS, Activity, OperationGroup, OperationTotals, sum_up
 from efaprof.trace.layers import Match
 
 if TYPE_CHECKING:

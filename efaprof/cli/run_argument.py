@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from efaprof.errors import EfaprofError
 from efaprof.trace import rundir
 
 if TYPE_CHECKING:
@@ -19,4 +20,18 @@ def chosen_run(path: Path | None) -> Run:
     if path is None:
         path = rundir.newest_run(Path())
         sys.stderr.write(f"run: {path}\n")
+    _save_leftovers(path)
     return rundir.open_run(path)
+
+
+def _save_leftovers(path: Path) -> None:
+    """A recorder that was killed left records in its rings: they belong to the run."""
+    if not path.is_dir():
+        return
+    from efaprof.session.salvage import salvage_run
+
+    try:
+        if salvage_run(path):
+            sys.stderr.write(f"{path}: the recorder was killed; what its rings still held was saved\n")
+    except (EfaprofError, OSError) as error:
+        sys.stderr.write(f"{path}: what the killed recorder's rings still hold cannot be saved: {error}\n")

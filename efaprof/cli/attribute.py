@@ -1,0 +1,83 @@
+"""`efaprof attribute`: where the time of a run's operations goes, layer by layer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from efaprof.analyzers.by import By
+from efaprof.cli.optional_value import STDOUT, command_with, write_text
+from efaprof.cli.run_argument import RUN_HELP, chosen_run
+from efaprof.errors import TraceError, UsageError
+
+if TYPE_CHECKING:
+    from efaprof.report.attribution_report import AttributionReport
+    from efaprof.trace.rundir import Run
+
+FILE_NAME = "attribution.json"  # kept in the run directory
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("attribute", cls=command_with("--json", "--markdown"))(attribute)
+
+
+def attribute(
+    runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
+    by: Annotated[By, typer.Option(help="Also group operations by this.")] = By.KIND,
+    as_json: Annotated[
+        str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.attribution/1), to stdout or FILE.")
+    ] = None,
+    as_markdown: Annotated[
+        str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
+    ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when anything recorded is missing.")] = False,
+) -> None:
+    """Show where the time of a run's operations goes, layer by layer.
+
+    Several RUNs are taken together. The tables made on the way stay in RUN and are used again; so does the report, as
+    attribution.json.
+    """
+    from efaprof.report import attribution_json, attribution_sections, sections
+    from efaprof.report.attribution_report import report_on
+    from efaprof.trace.reader import open_tables
+
+    if as_json == STDOUT and as_markdown == STDOUT:
+        raise UsageError("--json and --markdown cannot both go to stdout", hint="give one of them a FILE")
+    chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
+    report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by)
+    if strict:
+        _check_explained(report)
+    heading, body = attribution_sections.attribution_heading(report), attribution_sections.attribution_sections(report)
+    document = json.dumps(attribution_json.attribution_document(report), indent=1, ensure_ascii=False) + "\n"
+    _keep(chosen, document)
+    is_shown = True
+    for target, text in ((as_json, document), (as_markdown, sections.as_markdown(heading, body))):
+        if target == STDOUT:
+            sys.stdout.write(text)
+            is_shown = False
+        elif target is not None:
+            write_text(text, target)
+    if is_shown:
+        sys.stdout.write(sections.as_terminal(heading, body))
+
+
+def _check_explained(report: AttributionReport) -> None:
+    lost = report.recorded.unexplained
+    if lost:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in lost.items())
+        raise TraceError(f"operations are unexplained: {kinds}", hint="leave out --strict to see the rest")
+
+
+def _keep(runs: list[Run], document: str) -> None:
+    """Leave the report of a single run in its directory, where other commands find it."""
+    if len(runs) != 1:
+        return
+    try:
+        (runs[0].path / FILE_NAME).write_text(document, encoding="utf-8")
+    except OSError as error:
+        sys.stderr.write(f"{FILE_NAME} is not kept in {runs[0].path}: {error.strerror}\n")

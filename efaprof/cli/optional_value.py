@@ -1,0 +1,45 @@
+"""Options whose FILE may be left out: `--json` alone means standard output."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STDOUT = "-"
+
+
+def command_with(*options: str) -> type[TyperCommand]:
+    """A command class that gives these options the value "-" where none follows.
+
+    What follows is no value when it is another option or a directory: `--json RUN` means the run, not a file.
+    """
+
+    class Command(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return super().parse_args(ctx, list(_filled(args, options)))
+
+    return Command
+
+
+def _filled(args: list[str], options: tuple[str, ...]) -> Iterable[str]:
+    for at, word in enumerate(args):
+        yield word
+        if word in options:
+            after = args[at + 1] if at + 1 < len(args) else None
+            if after is None or (after != STDOUT and after.startswith("-")) or Path(after).is_dir():
+                yield STDOUT
+
+
+def write_text(text: str, target: str) -> None:
+    """Write to a file; UsageError when that cannot be done."""
+    from efaprof.errors import UsageError
+
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{target} cannot be written: {error.strerror}", hint="give another FILE") from error

@@ -1,0 +1,135 @@
+"""What `efaprof attribute` says, as one value for all renderings. Sections that a run cannot have are None."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from efaprof.analyzers.by import By
+from efaprof.analyzers.recorded import Recorded, summarise
+from efaprof.analyzers.verdict import decide
+from efaprof.errors import NothingToAnalyse
+from efaprof.trace.layers import DispatchPath
+from efaprof.trace.manifest import ProbeState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from efaprof.analyzers.verdict import Verdict
+    from efaprof.trace.manifest import Manifest
+    from efaprof.trace.reader import Tables
+    from efaprof.trace.rundir import Run
+
+PER_OPERATION = "per-operation"
+OPERATIONS = "operations"  # scope of a report without steps
+DELIVERY = (
+    "posts returned",
+    "local completions",
+    "NIC counters moved by the right bytes",
+    "payload verified or stamped by the receiver",
+)
+NO_STEPS = "no decode steps were recorded: a split per token, and every rule for the path, needs them"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSection:
+    """Which recordings the report is about."""
+
+    runs: tuple[str, ...]
+    program: str
+    command: tuple[str, ...]
+    path: DispatchPath
+    processes: int
+    host: str
+    started_realtime_ns: int
+    efaprof_version: str
+    providers: tuple[str, ...]
+    fingerprint: dict[str, Any]
+    emulated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttributionReport:
+    """One report."""
+
+    run: RunSection
+    method: str
+    scope: str
+    recorded: Recorded
+    verdict: Verdict
+    next_command: str
+    warnings: tuple[str, ...]
+
+
+def report_on(runs: Sequence[tuple[Run, Tables]], *, by: By = By.KIND) -> AttributionReport:
+    """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
+    recorded = summarise([tables for _, tables in runs], by)
+    if not recorded.everything:
+        raise _nothing(runs)
+    first, _ = runs[0]
+    return AttributionReport(
+        run=_run_section(runs, recorded),
+        method=PER_OPERATION,
+        scope=OPERATIONS,
+        recorded=recorded,
+        verdict=decide({}),
+        next_command=f"efaprof open {first.path}",
+        warnings=tuple(_warnings(runs, recorded)),
+    )
+
+
+def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> RunSection:
+    first = runs[0][0].manifest
+    providers = {name for _, tables in runs for name in tables.objects["provider"].drop_nulls().unique()}
+    return RunSection(
+        runs=tuple(run.path.resolve().name for run, _ in runs),
+        program=first.program,
+        command=tuple(first.command),
+        path=DispatchPath.LIBFABRIC,
+        processes=recorded.processes,
+        host=first.host,
+        started_realtime_ns=first.started_realtime_ns,
+        efaprof_version=first.efaprof_version,
+        providers=tuple(sorted(providers)),
+        fingerprint=first.fingerprint,
+        emulated=tuple(dict.fromkeys(name for run, _ in runs for name in run.manifest.emulated)),
+    )
+
+
+def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
+    names = ", ".join(str(run.path) for run, _ in runs)
+    seen: dict[str, int] = {}
+    for _, tables in runs:
+        for shape, count in tables.facts.records.items():
+            seen[shape] = seen.get(shape, 0) + count
+    records = ", ".join(f"{count} {shape}" for shape, count in seen.items()) or "none at all"
+    return NothingToAnalyse(
+        f"{names}: no libfabric operation was recorded (records seen: {records})",
+        hint=f"efaprof info {runs[0][0].path} says which probes were on; did the program use libfabric?",
+    )
+
+
+def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> list[str]:
+    found: list[str] = []
+    for run, tables in runs:
+        found += [*run_warnings(run.manifest), *tables.facts.warnings()]
+        found += [f"probe degraded: {note.text}" for note in tables.facts.notes if note.is_degraded]
+    if recorded.overlap_clip_ns:
+        found.append("some completions were read before their post had returned; their nic time is 0")
+    if recorded.movement is not None and recorded.movement.agrees is False:
+        found.append("NIC counters do not agree with the operations: other traffic, another NIC, or shared memory")
+    return list(dict.fromkeys(found))
+
+
+def run_warnings(manifest: Manifest) -> list[str]:
+    """What the recording itself has to say."""
+    found = list(manifest.warnings)
+    if not manifest.is_closed:
+        found.append("the recorder did not end in order; what it had drained was read")
+    found += [
+        f"probe {probe.name} was degraded: {probe.reason}"
+        for probe in manifest.probes
+        if probe.state is ProbeState.DEGRADED
+    ]
+    return found
