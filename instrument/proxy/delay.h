@@ -19,18 +19,6 @@ struct Delays {
     uint64_t rx;        // one arrival at a time
 };
 
-// Serves one at a time, each for `delay`.
-class SerialServer {
-public:
-    explicit SerialServer(uint64_t delay) : delay_(delay) {}
-    bool is_on() const { return delay_ != 0; }
-    uint64_t due(uint64_t ready) { return last_due_ = (ready > last_due_ ? ready : last_due_) + delay_; }
-
-private:
-    uint64_t delay_;
-    uint64_t last_due_ = 0;
-};
-
 // First in, first out, each entry with the time at which it may go on. Capacity: a power of two.
 template <typename Entry> class DueQueue {
 public:

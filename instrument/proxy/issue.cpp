@@ -17,11 +17,14 @@ uint16_t words_of(const protocol::Command &command) {
     return EFAPROF_X(command.kind, flags, command.channel);
 }
 
+bool is_due(uint64_t since, uint64_t delay) {
+    return delay == 0 || efaprof_now() >= since + delay;
+}
+
 } // namespace
 
 Issuer::Issuer(Engine &engine)
     : engine_(engine), ring_{engine.commands, engine.ring_tail, engine.ring_capacity, 0, 0},
-      proxy_(engine.delays.proxy), library_(engine.delays.libfabric),
       posted_(static_cast<uint64_t *>(calloc(engine.ranks, sizeof(uint64_t)))) {
     if (posted_ == nullptr) fail(Cause::Failed, "out of memory");
 }
@@ -78,20 +81,18 @@ bool Issuer::advance() {
         return true;
     case Step::Slot:
         if (seq_ - protocol::load_acquire(&engine_.completions.prefix) >= engine_.slot_count) return false;
-        due_ = proxy_.is_on() ? proxy_.due(t_passed_) : 0;
         step_ = Step::Proxy;
         return true;
     case Step::Proxy:
-        if (due_ != 0 && efaprof_now() < due_) return false;
+        if (!is_due(t_passed_, engine_.delays.proxy)) return false;
         step_ = Step::Call;
         return true;
     case Step::Call:
         t_call_ = efaprof_now();
-        due_ = library_.is_on() ? library_.due(t_call_) : 0;
         step_ = Step::Library;
         return true;
     case Step::Library:
-        if (due_ != 0 && efaprof_now() < due_) return false;
+        if (!is_due(t_call_, engine_.delays.libfabric)) return false;
         step_ = Step::Post;
         return true;
     case Step::Post: return post();

@@ -31,14 +31,13 @@ private:
 
     Engine &engine_;
     protocol::Consumer ring_;
-    SerialServer proxy_, library_;
     uint64_t *posted_; // [peer]
     uint64_t posted_total_ = 0;
 
     Step step_ = Step::Ring;
     protocol::Command command_ = {};
     uint64_t seq_ = 0;
-    uint64_t t_seen_ = 0, t_passed_ = 0, t_call_ = 0, due_ = 0;
+    uint64_t t_seen_ = 0, t_passed_ = 0, t_call_ = 0;
     uint32_t eagain_ = 0;
     uint8_t depth_ = 0;
     bool is_fenced_ = false; // the fence had something to wait for

@@ -18,7 +18,7 @@ void *zeroed(size_t count, size_t bytes) {
 } // namespace
 
 Receiver::Receiver(Engine &engine)
-    : engine_(engine), server_(engine.delays.rx), queue_(QUEUE), words_(size_t{engine.ranks} * (engine.channels + 1u)),
+    : engine_(engine), queue_(QUEUE), words_(size_t{engine.ranks} * (engine.channels + 1u)),
       windows_(static_cast<protocol::Window *>(zeroed(words_, sizeof(protocol::Window)))),
       seen_(static_cast<uint64_t *>(zeroed(words_ * protocol::WINDOW, sizeof(uint64_t)))),
       scanned_(static_cast<uint64_t *>(zeroed(words_, sizeof(uint64_t)))) {}
@@ -30,18 +30,23 @@ Receiver::~Receiver() {
 }
 
 void Receiver::accept(uint32_t imm, uint64_t t_seen) {
-    if (server_.is_on())
-        queue_.push(server_.due(t_seen), {imm, t_seen});
+    if (engine_.delays.rx != 0)
+        queue_.push(t_seen, {imm, t_seen});
     else
         deliver(imm, t_seen);
 }
 
+// The delay's server: one arrival after the other, each for the same time.
 uint32_t Receiver::turn() {
     uint32_t handed = 0;
-    for (uint64_t now = queue_.is_empty() ? 0 : efaprof_now(); queue_.is_due(now); handed++) {
+    while (!queue_.is_empty()) {
         Seen seen = queue_.front();
+        uint64_t begin = seen.t_seen > last_end_ ? seen.t_seen : last_end_;
+        if (efaprof_now() < begin + engine_.delays.rx) break;
         queue_.pop();
         deliver(seen.imm, seen.t_seen);
+        last_end_ = efaprof_now();
+        handed++;
     }
     return handed;
 }

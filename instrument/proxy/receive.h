@@ -34,9 +34,9 @@ private:
     }
 
     Engine &engine_;
-    SerialServer server_;
-    DueQueue<Seen> queue_;
-    size_t words_; // (source, channel) pairs
+    DueQueue<Seen> queue_;  // due: when each was seen
+    uint64_t last_end_ = 0; // when the delay's server had dealt with the arrival before
+    size_t words_;          // (source, channel) pairs
     protocol::Window *windows_;
     uint64_t *seen_;    // [source][channel][sequence mod WINDOW]
     uint64_t *scanned_; // [source][channel]: signals found by scan()
