@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,10 +96,9 @@ def _cut_remark(tables: RunTables, limit: int, expected: int) -> str:
 
 
 def _size_remark(request: Request, tables: RunTables, expected: int) -> str:
-    window = tables.window or tables.extent()
-    start_s = (window.start_ns - tables.extent().start_ns) / 1e9
-    end_s = start_s + (window.end_ns - window.start_ns) / 1e9 * MANY_SLICES / expected
-    command = f"efaprof export {shlex.quote(str(request.run.path))} -f --window {start_s:.3f}:{end_s:.3f}"
+    window, origin_ns = first_slices(tables, MANY_SLICES), tables.extent().start_ns
+    stretch = ":".join(f"{(time - origin_ns) / 1e9:.9f}".rstrip("0").rstrip(".") for time in astuple(window))
+    command = f"efaprof export {shlex.quote(str(request.run.path))} -f --window {stretch}"
     return (
         f"warning: {expected:,} slices make a viewer take about {expected * _BROWSER_BYTES / 1e9:.1f} GB;"
         f" for a part of them: {command}, or --max-events {MANY_SLICES}"
