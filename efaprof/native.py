@@ -105,7 +105,8 @@ def _ffi() -> FFI:
     return ffi
 
 
-def _load(path: Path) -> Any:
+def load(path: Path) -> Any:
+    """The library at `path` as a cffi handle; EfaprofError when it is none, or of another version."""
     try:
         lib = _ffi().dlopen(str(path))
     except OSError as error:
@@ -127,7 +128,7 @@ def _load(path: Path) -> Any:
 
 @cache
 def _lib() -> Any:
-    return _load(lib_path())
+    return load(lib_path())
 
 
 def now_ticks() -> int:
@@ -149,6 +150,11 @@ def counter(name: str, value: int, *, monotone: bool = True) -> None:
     """Record one value of a monotone count (or, `monotone=False`, of a gauge) in this thread's ring."""
     text = name.encode()
     _lib().efaprof_counter(text, len(text), value, 1 if monotone else 2)
+
+
+def name_id(text: bytes) -> int:
+    """Id of a name as records carry it; records the name in this thread's ring."""
+    return int(_lib().efaprof_name(text, len(text)))
 
 
 def set_producer(producer: str) -> None:

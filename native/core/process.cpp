@@ -119,7 +119,7 @@ static Process *make_page() {
 }
 
 Process *process_find() {
-    Process *seen = __atomic_load_n(&g_process, __ATOMIC_ACQUIRE);
+    Process *seen = process_now();
     if (seen->generation != 0) return seen;
     const int saved = errno;
     Process *made = make_page();

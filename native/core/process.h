@@ -36,8 +36,9 @@ Process *process_find();
 // The next process_find() reads the environment again. Records of the old generation are not published any more.
 void process_renew();
 
-inline bool process_is_known() {
-    return __atomic_load_n(&g_process, __ATOMIC_ACQUIRE)->generation != 0;
+// The process as known so far: generation 0 = not at all.
+inline Process *process_now() {
+    return __atomic_load_n(&g_process, __ATOMIC_ACQUIRE);
 }
 
 // The kernel's boot id, as the two halves of its 32 hexadecimal digits; zeros when it cannot be read.

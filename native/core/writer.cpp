@@ -23,7 +23,7 @@ static void end_of_thread(void *) {
     State &s = t_state;
     enter(s);
     Ring *ring = s.ring;
-    const bool own = g_process->generation == s.generation; // in a forked child the ring is the parent's
+    const bool own = process_now()->generation == s.generation; // in a forked child the ring is the parent's
     s.ring = nullptr;
     s.header = nullptr;
     s.edge = s.head = s.limit = 0;
@@ -50,9 +50,14 @@ static void add(uint64_t *count, uint64_t n) {
     __atomic_fetch_add(count, n, __ATOMIC_RELAXED);
 }
 
+// For counts that only the ring's thread writes, outside of handlers.
+static void add_own(uint64_t *count) {
+    __atomic_store_n(count, __atomic_load_n(count, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
 void *reserve_nested(State &s) {
     // Atomic against a handler inside this handler. After a fork the header may be the parent's.
-    const bool own = s.header != nullptr && g_process->generation == s.generation;
+    const bool own = s.header != nullptr && process_now()->generation == s.generation;
     add(own ? &s.header->nested : &s.nested, 1);
     return nullptr;
 }
@@ -92,9 +97,9 @@ static bool announce_thread(State &s) {
     if (room == nullptr) return false;
     efaprof_thread record{};
     record.h = {now(), 0, EFAPROF_KIND(EFAPROF_SHAPE_THREAD, 0), 0};
-    record.pid = g_process->pid;
-    record.tid = s.ring->owner;
-    record.process_start = g_process->start;
+    record.pid = process_now()->pid;
+    record.tid = __atomic_load_n(&s.ring->owner, __ATOMIC_RELAXED);
+    record.process_start = process_now()->start;
     prctl(PR_GET_NAME, record.comm);
     memcpy(room, &record, sizeof record);
     s.head += sizeof record / EFAPROF_SLOT_BYTES;
@@ -114,7 +119,7 @@ static void count_without_ring(State &s, Process &process, uint32_t tid) {
 static void attach(State &s, Ring &ring) {
     s.slots = ring.slots;
     s.mask = ring.capacity - 1;
-    s.head = ring.header->head;
+    s.head = __atomic_load_n(&ring.header->head, __ATOMIC_ACQUIRE); // with all that its last thread wrote
     s.limit = s.edge = s.head;
     s.announce = 1;
     s.ring = &ring;
@@ -156,7 +161,7 @@ static void *give_up(State &s) {
 }
 
 static void *drop(State &s) {
-    __atomic_store_n(&s.header->dropped, s.header->dropped + 1, __ATOMIC_RELAXED);
+    add_own(&s.header->dropped);
     return give_up(s);
 }
 
@@ -176,8 +181,8 @@ __attribute__((noinline, cold)) static void *reserve_rare(State &s, uint32_t slo
 }
 
 void *reserve_slow(State &s, uint32_t slots) {
-    const bool ready = s.generation == __atomic_load_n(&g_process, __ATOMIC_RELAXED)->generation &&
-                       s.header != nullptr && s.announce == 0 && slots - 1 < kMostSlots;
+    const bool ready =
+        s.generation == process_now()->generation && s.header != nullptr && s.announce == 0 && slots - 1 < kMostSlots;
     if (EFAPROF_UNLIKELY(!ready)) return reserve_rare(s, slots);
     void *room = place(s, slots);
     return EFAPROF_LIKELY(room != nullptr) ? room : drop(s);
@@ -196,7 +201,7 @@ static uint64_t hash_of(const char *text, uint64_t bytes) {
 constexpr uint64_t kNameLastsSlots = 1u << 16;
 
 static bool is_seen(const State &s, uint64_t id) {
-    if (s.ring == nullptr || s.generation != g_process->generation) return false;
+    if (s.ring == nullptr || s.generation != process_now()->generation) return false;
     const NameSeen &seen = s.ring->seen[id % kNamesSeen];
     return seen.id == id && s.head - seen.head < kNameLastsSlots;
 }
@@ -217,7 +222,7 @@ uint64_t name(const char *text, uint64_t bytes) {
     memset(room + sizeof record, 0, (slots - 1) * EFAPROF_SLOT_BYTES);
     memcpy(room + sizeof record, text, bytes);
     s.ring->seen[id % kNamesSeen] = {id, s.head};
-    if (is_cut) s.header->names_cut += 1;
+    if (is_cut) add_own(&s.header->names_cut);
     publish(room, slots);
     return id;
 }
@@ -298,7 +303,7 @@ void efaprof_pause(int paused) {
 
 void efaprof_restart(void) {
     const int saved = errno;
-    const uint32_t closed = g_process->generation;
+    const uint32_t closed = process_now()->generation;
     process_renew();
     rings_forget(0, closed);
     errno = saved;

@@ -50,7 +50,7 @@ inline void *reserve(uint32_t slots) {
     State &s = t_state;
     if (EFAPROF_UNLIKELY(__atomic_load_n(&s.busy, __ATOMIC_RELAXED) != 0)) return reserve_nested(s);
     enter(s);
-    const Process *process = __atomic_load_n(&g_process, __ATOMIC_RELAXED);
+    const Process *process = process_now();
     const bool ready = s.head + slots <= s.edge && process->generation == s.generation && slots != 0;
     if (EFAPROF_UNLIKELY(!ready)) return reserve_slow(s, slots);
     return s.slots + (s.head & s.mask) * EFAPROF_SLOT_BYTES;
@@ -59,7 +59,7 @@ inline void *reserve(uint32_t slots) {
 inline void publish(void *, uint32_t slots) {
     State &s = t_state;
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    const Process *process = __atomic_load_n(&g_process, __ATOMIC_RELAXED);
+    const Process *process = process_now();
     if (EFAPROF_UNLIKELY(process->generation != s.generation)) return publish_lost(s);
     s.head += slots;
     __atomic_store_n(&s.header->head, s.head, __ATOMIC_RELEASE);
@@ -68,7 +68,7 @@ inline void publish(void *, uint32_t slots) {
 
 // Are records wanted? Objects and names are written while paused too: later records refer to them.
 inline bool recording() {
-    const Process *process = __atomic_load_n(&g_process, __ATOMIC_RELAXED);
+    const Process *process = process_now();
     if (EFAPROF_UNLIKELY(process->generation == 0)) {
         process = process_find();
         if (process == nullptr) return false;

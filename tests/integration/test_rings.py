@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from efaprof.native import DrainStats
-from tests.native.rings import Bench, make_bench, wait_until
+from tests.native.rings import Bench, check_records, make_bench, wait_until
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_exec_in_place_gets_a_new_ring(bench: Bench) -> None:
     found = bench.found()
     assert {tag: len(f.sequences) for tag, f in found.items()} == {0: 4000, 1: 2000, 2: 2000, 10: 2000}
     assert found[0].pids == found[10].pids, "exec keeps the pid"
-    assert len(bench.raw()) == 4
+    assert {10} in [set(check_records(ring)) for ring in bench.raw()], "nothing else is in the new program's ring"
 
 
 def churn(bench: Bench) -> DrainStats:
@@ -226,19 +226,20 @@ def test_records_from_key_destructors_and_exit_handlers_arrive(bench: Bench) -> 
 
 
 def test_timer_signals_write_or_are_counted(bench: Bench) -> None:
-    child = bench.start("ring_writer", str(bench.accounts_path), "2", "300000", "40")
+    child = bench.start("ring_writer", str(bench.accounts_path), "2", "0", "40")
     with bench.drain() as drain:
-        wait_until(lambda: drain.poll(everything=True) and child.poll() is not None, "the writer ends", 90)
-        assert child.returncode == 0
-        drain.close()
+        wait_until(
+            lambda: drain.poll(everything=True) and (bench.published()[[1, 3]] > 200).all(), "handlers wrote", 60
+        )
+        child.kill()
+        child.wait()
     found, published, refused = bench.found(), bench.published(), bench.refused()
     for tag in (0, 1, 2, 3):
-        assert len(found[tag].sequences) == published[tag]
-    assert published[1] + published[3] > 100, "handlers wrote"
+        assert len(found[tag].sequences) - published[tag] in (0, 1)
     nested = sum(int(ring.header["nested"]) for ring in bench.raw())
     dropped = sum(int(ring.header["dropped"]) for ring in bench.raw())
-    assert nested + dropped == refused.sum()
-    assert nested <= refused[[1, 3]].sum()
+    assert 0 <= nested + dropped - refused.sum() <= 4, "a kill may fall between a drop and the program's own count"
+    assert nested - refused[[1, 3]].sum() <= 2, "only handlers can be nested"
 
 
 def test_a_signal_after_any_instruction_corrupts_nothing(bench: Bench) -> None:

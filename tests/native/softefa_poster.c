@@ -300,24 +300,35 @@ static void run_fuzz(void) {
                 at[i] = (unsigned char)rand_r(&state);
             struct softefa_meta *meta = (struct softefa_meta *)at;
             const uint8_t whole = SOFTEFA_CTRL2_FIRST | SOFTEFA_CTRL2_LAST | ((one->posted / one->sq.num_entries) & 1);
-            if (rand_r(&state) % 8) meta->ctrl1 |= SOFTEFA_CTRL1_META; /* mostly past the first checks */
-            if (rand_r(&state) % 8) meta->ctrl2 = whole;
+            if (rand_r(&state) % 1024) meta->ctrl1 |= SOFTEFA_CTRL1_META; /* mostly past the first checks */
+            if (rand_r(&state) % 1024) meta->ctrl2 = whole | (rand_r(&state) & SOFTEFA_CTRL2_COMPLETE);
+            if (rand_r(&state) % 4) meta->ctrl1 = SOFTEFA_CTRL1_META | (meta->ctrl1 & 0x33);
             if (rand_r(&state) % 2) meta->length %= 3;
             if (rand_r(&state) % 2) meta->ah = ahn;
             if (rand_r(&state) % 2) meta->dest_qpn = (uint16_t)peer.qpn[rand_r(&state) % queues];
             if (rand_r(&state) % 2) meta->qkey = 0x1234;
-            if (rand_r(&state) % 2) ((struct softefa_wqe *)at)->u.rdma.local.lkey = mr->lkey;
+            struct softefa_wqe *wqe = (struct softefa_wqe *)at;
+            if (rand_r(&state) % 2)
+                wqe->u.rdma.local =
+                    (struct softefa_sge){rand_r(&state) % (4 * size), mr->lkey, (uint32_t)(uintptr_t)memory,
+                                         (uint32_t)((uintptr_t)memory >> 32)};
+            if (rand_r(&state) % 2)
+                wqe->u.rdma.remote = (struct softefa_remote){wqe->u.rdma.local.length, peer.rkey,
+                                                             (uint32_t)peer.memory + rand_r(&state) % 512,
+                                                             (uint32_t)(peer.memory >> 32)};
             one->posted++;
         }
-        for (uint32_t k = rand_r(&state) % 8; k > 0; k--)
+        for (uint32_t k = rand_r(&state) % 16 == 0; k > 0; k--)
             for (size_t i = 0; i < sizeof(struct softefa_rx_desc); i++)
                 one->rq.buffer[(rand_r(&state) % one->rq.num_entries) * sizeof(struct softefa_rx_desc) + i] =
                     (unsigned char)rand_r(&state);
-        const bool honest = rand_r(&state) % 16 != 0;
-        ring_doorbell(one->rq.doorbell, honest ? one->received += rand_r(&state) % 4 : (uint32_t)rand_r(&state));
+        const bool honest = rand_r(&state) % 64 != 0;
+        for (uint32_t k = rand_r(&state) % 8; k > 0; k--)
+            post_receive(one, rand_r(&state) % SLOTS);
+        if (!honest) ring_doorbell(one->rq.doorbell, (uint32_t)rand_r(&state));
         *one->sq.doorbell = honest ? one->posted & 0xffff : (uint32_t)rand_r(&state);
         if (rand_r(&state) % 4 == 0) *ring.doorbell = (uint32_t)rand_r(&state);
-        if (rand_r(&state) % 32) continue;
+        if (rand_r(&state) % 4) continue;
         ibv_destroy_qp(one->qp); /* an error state would end the fun: begin anew, maybe with operations in flight */
         *one = (struct queue){0};
         make_queue(one);

@@ -14,7 +14,8 @@
 
 namespace {
 
-constexpr int kWriters = 3, kGenerations = 12, kRecords = 3000;
+constexpr int kWriters = 3, kGenerations = 12, kRecords = 3000, kNameEvery = 100;
+constexpr uint64_t kNames = kWriters * kGenerations * kRecords / kNameEvery; // may find the ring full, too
 probe::Account g_accounts[kWriters];
 probe::Account g_signals;
 efaprof_drain *g_drain;
@@ -37,7 +38,7 @@ void *write_some(void *tag) {
     for (int i = 0; i < kRecords; ++i) {
         while (!probe::write_record(t, g_accounts[t]))
             usleep(50); // full: until the drain has been there
-        if (i % 100 == 0) efaprof::name("writer", 6);
+        if (i % kNameEvery == 0) efaprof::name("writer", 6);
     }
     return nullptr;
 }
@@ -146,6 +147,7 @@ int main(int argc, char **argv) {
     printf("published %lu refused %lu found %lu rings %lu dropped %lu signals %lu+%lu\n", published, refused, found,
            g_stats.rings, g_stats.dropped, g_signals.published, g_signals.refused);
     if (found != published) probe::fail("records lost");
-    if (g_stats.dropped != refused + g_signals.refused) probe::fail("drops not counted");
+    const uint64_t refused_in_all = refused + g_signals.refused;
+    if (g_stats.dropped < refused_in_all || g_stats.dropped > refused_in_all + kNames) probe::fail("drops not counted");
     return 0;
 }
