@@ -61,7 +61,8 @@ def main() -> None:
     parser.add_argument("--mb", default="16,128,1024", help="sizes in MiB, separated by commas")
     sizes = [int(size) for size in parser.parse_args().mb.split(",")]
     names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    print(f"{next(models, 'unknown CPU')}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    cpu = names[0].partition(": ")[2] if names else "unknown CPU"
+    print(f"{cpu}, {os.cpu_count()} cores, Python {platform.python_version()}")
     print(f"{'MiB':>6}  {'requests':>9}  {'seconds':>8}  {'MiB/s':>6}  {'peak MiB':>8}  {'against the smallest':>20}")
     first: tuple[int, float] | None = None
     with tempfile.TemporaryDirectory() as folder:
@@ -70,10 +71,9 @@ def main() -> None:
             requests = write(path, size << 20)
             seconds, peak_kib = read(path)
             first = first or (size, peak_kib)
+            rate, peak = size / seconds, peak_kib / 1024
             ratio = f"file {size / first[0]:.0f}×, memory {peak_kib / first[1]:.2f}×"
-            print(
-                f"{size:>6}  {requests:>9}  {seconds:>8.1f}  {size / seconds:>6.0f}  {peak_kib / 1024:>8.0f}  {ratio:>20}"
-            )
+            print(f"{size:>6}  {requests:>9}  {seconds:>8.1f}  {rate:>6.0f}  {peak:>8.0f}  {ratio:>20}")
 
 
 if __name__ == "__main__":
