@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from efaprof.errors import EfaprofError, RecordError
 from efaprof.session.options import DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
 from efaprof.session.probes import parse_probes
+from efaprof.session.signals import SignalGate, signal_name
 from efaprof.session.size import format_size, parse_size
 
 if TYPE_CHECKING:
@@ -76,8 +77,6 @@ def record(
     The exit code is CMD's own, 128+N when signal N killed it; 125, 126 and 127 are efaprof's: it failed, CMD cannot be
     executed, CMD does not exist. Recording needs to start with the program; a running one cannot be attached to.
     """
-    from efaprof.session.record import record as record_command
-
     try:
         options = RecordOptions(
             argv=tuple(command),
@@ -91,7 +90,11 @@ def record(
             probes=parse_probes(probes),
             require=parse_probes(",".join(require or [])),
         )
-        recording = record_command(options)
+        gate = SignalGate()
+        # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.
+        from efaprof.session.record import record as record_command
+
+        recording = record_command(options, gate)
     except RecordError:
         raise
     except EfaprofError as error:
@@ -103,8 +106,6 @@ def record(
 
 def report(recording: Recording, *, quiet: bool) -> list[str]:
     """What is said at the end: what went wrong, what was captured, what to type next."""
-    from efaprof.session.launch import signal_name
-
     lines = [f"warning: {warning}" for warning in recording.warnings]
     if (number := recording.ending.signal) is not None:
         lines.append(f"{Path(recording.program).name} was killed by {signal_name(number)}")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 SCHEMA = "efaprof.doctor/1"
 _SMALL_SHM = 64 << 20  # what Docker gives; 16 threads of 4 MiB
 _FEW_CORES = 4  # below, a spinning program and its peers share cores
+_PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 _CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
 
 
@@ -263,7 +264,7 @@ def _tools() -> Iterator[Check]:
 
 def _ptrace(spy: str) -> Check:
     try:
-        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+        scope = int(_PTRACE_SCOPE.read_text())
     except OSError:
         scope = 0  # no Yama: the classic rule, same user
     # py-spy runs as our child and looks at a sibling: from scope 1 on that needs privileges.

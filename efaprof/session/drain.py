@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 CLOCK_INTERVAL_S = 0.1
 _SWEEP_INTERVAL_S = 1.0  # everything is copied this often, so that a crash of the machine loses no more
-_FASTEST_S, _SLOWEST_S = 0.002, 0.02
+_FASTEST_S, _SLOWEST_S = 0.002, 0.05
+_SLACK = 0.25  # part of its interval by which a thing may come early: waking up costs more than the work
 _COPIED_FROM = 250  # per mille: the drain copies rings from here on
 _FULL = 1000
 _MARGIN = 4  # look again after a quarter of the time in which the ring would be full
@@ -49,6 +50,21 @@ class Pace:
 
 
 @dataclass(slots=True)
+class _Timer:
+    """When a thing is due again."""
+
+    due: float = 0.0
+    slack: float = 0.0
+
+    def is_due(self, now: float) -> bool:
+        return now >= self.due - self.slack
+
+    def set(self, now: float, interval_s: float) -> None:
+        # From now, not from when it was due: after a stop nothing is made up for.
+        self.due, self.slack = now + interval_s, interval_s * _SLACK
+
+
+@dataclass(slots=True)
 class Loop:
     """Does what is due at each turn and says how long to sleep until the next."""
 
@@ -59,28 +75,27 @@ class Loop:
     now: Callable[[], float] = time.monotonic
     stats: DrainStats | None = field(default=None, init=False)
     _pace: Pace = field(default_factory=Pace, init=False)
-    _poll_due: float = field(default=0.0, init=False)
-    _sweep_due: float = field(default=0.0, init=False)
-    _clock_due: float = field(default=0.0, init=False)
-    _sampler_due: list[float] = field(init=False)
+    _poll: _Timer = field(default_factory=_Timer, init=False)
+    _sweep: _Timer = field(default_factory=_Timer, init=False)
+    _clock: _Timer = field(default_factory=_Timer, init=False)
+    _samples: list[_Timer] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sampler_due = [0.0] * len(self.samplers)
+        self._samples = [_Timer() for _ in self.samplers]
 
     def turn(self) -> float:
         """Poll the rings, the clock and the samplers that are due; return seconds until something is due again."""
         start = self.now()
-        if start >= self._clock_due:
-            self._clock_due = start + CLOCK_INTERVAL_S
+        if self._clock.is_due(start):
             self.sample_clock()
-        for index, sampler in enumerate(self.samplers):
-            if start >= self._sampler_due[index]:
+            self._clock.set(start, CLOCK_INTERVAL_S)
+        for sampler, timer in zip(self.samplers, self._samples, strict=True):
+            if timer.is_due(start):
                 sampler.sample(self.emit)
-                # From the start of this turn, not from when it was due: after a stop nothing is made up for.
-                self._sampler_due[index] = start + sampler.interval_s
-        if start >= self._poll_due:
-            self._poll(start)
-        due = min(self._poll_due, self._clock_due, *self._sampler_due)
+                timer.set(start, sampler.interval_s)
+        if self._poll.is_due(start):
+            self._look(start)
+        due = min(timer.due for timer in (self._poll, self._clock, *self._samples))
         return max(due - self.now(), 0.0)
 
     def sample_all(self) -> None:
@@ -89,9 +104,9 @@ class Loop:
             sampler.sample(self.emit)
         self.sample_clock()
 
-    def _poll(self, start: float) -> None:
-        is_sweep = start >= self._sweep_due
+    def _look(self, start: float) -> None:
+        is_sweep = self._sweep.is_due(start)
         if is_sweep:
-            self._sweep_due = start + _SWEEP_INTERVAL_S
+            self._sweep.set(start, _SWEEP_INTERVAL_S)
         self.stats = self.rings.poll(everything=is_sweep)
-        self._poll_due = start + self._pace.wait_s(self.stats.fullest, start, is_sweep=is_sweep)
+        self._poll.set(start, self._pace.wait_s(self.stats.fullest, start, is_sweep=is_sweep))

@@ -27,6 +27,8 @@ _NETDEV_COUNTERS = (
     "rx_bytes", "tx_bytes", "rx_packets", "tx_packets", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors",
 )  # fmt: skip
 _SLOW_INTERVAL_S = 1.0  # for errors, drops and the line rate
+_QUIET_BYTES_S = 1e6  # of traffic on all devices together: below, nothing worth resolving goes on
+_QUIET_INTERVAL_S = 0.05
 _SHARE = 0.02  # of one core that sampling may take; with many devices the interval grows instead
 
 
@@ -42,7 +44,7 @@ class Device:
 
 @dataclass(slots=True)
 class NicSampler:
-    """Samples traffic every `interval_s`, the rest every second."""
+    """Samples traffic every `interval_s` (seldomer while there is next to none), the rest every second."""
 
     devices: tuple[Device, ...]
     interval_s: float
@@ -50,6 +52,8 @@ class NicSampler:
     _samples: int = field(default=0, init=False)
     _stretched: int = field(default=0, init=False)
     _slow_due: float = field(default=0.0, init=False)
+    _at: float = field(default=0.0, init=False)
+    _total: int = field(default=0, init=False)  # of all traffic counters, at the last sample
 
     def __post_init__(self) -> None:
         self._asked_interval_s = self.interval_s
@@ -67,14 +71,19 @@ class NicSampler:
     def sample(self, emit: Emit) -> None:
         """Emit every traffic counter that can be read, and the others when their second is over."""
         start = time.monotonic()
+        total = 0
         for device in self.devices:
             for file in device.traffic:
                 if (value := file.read()) is not None:
+                    total += value
                     emit(file.name, value)
+        is_quiet = abs(total - self._total) < _QUIET_BYTES_S * (start - self._at)
+        wanted_s = max(self._asked_interval_s, _QUIET_INTERVAL_S if is_quiet else 0.0)
         # Reading a device's counters may be a command to it: let their number stretch the interval, not the load.
-        self.interval_s = max(self._asked_interval_s, (time.monotonic() - start) / _SHARE)
+        self.interval_s = max(wanted_s, (time.monotonic() - start) / _SHARE)
+        self._total, self._at = total, start
         self._samples += 1
-        self._stretched += self.interval_s > self._asked_interval_s
+        self._stretched += self.interval_s > wanted_s
         if start >= self._slow_due:
             self._slow_due = start + _SLOW_INTERVAL_S
             self._sample_slow(emit)

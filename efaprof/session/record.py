@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 from efaprof import native
 from efaprof.session import output, plan, salvage
 from efaprof.session.command import resolve
-from efaprof.session.launch import SignalGate
 from efaprof.session.probes import INTERPOSER
 from efaprof.session.recorder import Recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from efaprof.session.launch import Ending
     from efaprof.session.options import RecordOptions
+    from efaprof.session.signals import Ending, SignalGate
     from efaprof.session.tally import Tally
 
 
@@ -32,7 +31,7 @@ class Recording:
     salvaged: tuple[Path, ...]  # runs of killed recorders that were saved on the way
 
 
-def record(options: RecordOptions) -> Recording:
+def record(options: RecordOptions, gate: SignalGate) -> Recording:
     """Run the command, record it, return when it has ended. RecordError when it could not be started."""
     command = resolve(options.argv)
     chosen = plan.make_plan(
@@ -44,13 +43,12 @@ def record(options: RecordOptions) -> Recording:
     )
     salvaged = tuple(salvage.salvage_abandoned())
     place = output.prepare(options.argv[0], options.output, force=options.force)
-    with SignalGate() as gate:
-        try:
-            recorder = Recorder(options, command, chosen, place.path, gate)
-        except BaseException:
-            place.undo()
-            raise
-        place.keep()
-        ending = recorder.run()
-        captured, warnings = recorder.finish(ending)
+    try:
+        recorder = Recorder(options, command, chosen, place.path, gate)
+    except BaseException:
+        place.undo()
+        raise
+    place.keep()
+    ending = recorder.run()
+    captured, warnings = recorder.finish(ending)
     return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged)

@@ -14,7 +14,7 @@ from efaprof.errors import RecordError
 from efaprof.session import cpu, finish, host, salvage, tally, workspace
 from efaprof.session.drain import Loop
 from efaprof.session.environment import Wiring, inherited, preloadable, wired
-from efaprof.session.launch import Child, Ending, SignalGate
+from efaprof.session.launch import Child
 from efaprof.session.log import Log
 from efaprof.session.nic import NicSampler
 from efaprof.session.probes import ProbeName
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from efaprof.session.options import RecordOptions
     from efaprof.session.plan import Plan
     from efaprof.session.sample import Sampler
+    from efaprof.session.signals import Ending, SignalGate
 
 _OWN_BUFFER = 1 << 20  # bytes of the recorder's own ring; it is swept every second
 _SHARE_OF_SHM = 4  # rings take at most this part of the free shared memory
-_IDLE_S = 60.0  # how long to sleep when only signals and the program's end matter
+_IDLE_S = 1.0  # how long to sleep when only signals and the program's end matter
 
 
 class Recorder:
@@ -50,17 +51,18 @@ class Recorder:
         self._warnings: list[str] = []
         self._stats: DrainStats | None = None
         self._ended_realtime_ns: int | None = None
-        self._started = time.monotonic()
         self._spill_dir = run / SPILL_DIR
         self._workspace = workspace.make(run)
         try:
             self._open(command)
             self._child = Child(command, self._environment(), gate)
+            self._started = time.monotonic()
         except BaseException:
             self._close_own_ring()
             self._workspace.remove()
             raise
         self._manifest = replace(self._manifest, pid=self._child.pid)
+        self._rewrite_manifest()
         self._log.write(f"started {self._options.argv} as process {self._child.pid}")
 
     def _open(self, command: Command) -> None:
@@ -131,7 +133,13 @@ class Recorder:
             clock=Clock(native.clock_id()).name.lower(),
             probes=list(self._plan.probes),
             environment=host.snapshot(self._base),
-            fingerprint={"cpu_model": machine.cpu_model, "cpus": machine.cpus, "cpu_quota_cores": quota},
+            emulated=list(self._options.emulated),
+            fingerprint={
+                "cpu_model": machine.cpu_model,
+                "cpus": machine.cpus,
+                "cpu_quota_cores": quota,
+                **self._options.fingerprint,
+            },
             options={**self._options.for_manifest(), **recorder},
         )
 
@@ -154,9 +162,7 @@ class Recorder:
             left_s = self._started + self._options.duration_s - time.monotonic()
             if left_s > 0:
                 return min(until_s, left_s)
-            native.pause()
-            self._stop()
-            self._write_manifest(None)
+            self._pause()
         except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the program runs on and is waited for
             self._fail(error)
         return _IDLE_S
@@ -169,8 +175,7 @@ class Recorder:
     def finish(self, ending: Ending) -> tuple[tally.Tally, tuple[str, ...]]:
         """Copy what is left, close the run; what was captured, and one line for each thing that went wrong."""
         try:
-            if not self._is_over:
-                self._stop()
+            self._stop()
         except Exception as error:  # noqa: BLE001 - the program's own exit code must still be handed on
             self._fail(error)
         self._write_manifest(ending)
@@ -178,16 +183,25 @@ class Recorder:
             self._log.write(f"warning: {warning}")
         return tally.count(self._run), tuple(self._warnings)
 
-    def _stop(self) -> None:
-        """End recording: copy everything once more, remove the rings, judge what was lost."""
-        is_early = self._options.duration_s is not None
-        self._is_over = True
+    def _pause(self) -> None:
+        """End recording before the command ends. The rings stay: processes see there that they are not to record."""
+        native.pause()
         self._loop.sample_all()
+        self._drain.poll(everything=True)
+        self._is_over = True
+        self._ended_realtime_ns = time.time_ns()
+        self._log.write("recording ended, as --duration says; the command goes on")
+
+    def _stop(self) -> None:
+        """Copy everything once more, remove the rings, judge what was lost."""
+        is_early = self._is_over
+        if not is_early:
+            self._loop.sample_all()
+            self._ended_realtime_ns = time.time_ns()
         before = self._drain.poll(everything=True)
         self._close_own_ring()
         stats = self._drain.close()
         self._stats = stats
-        self._ended_realtime_ns = time.time_ns()
         outcome = finish.Outcome(
             stats=stats,
             captured=tally.count(self._run),
@@ -211,7 +225,7 @@ class Recorder:
             os.environ.pop(name, None)
         native.restart()
 
-    def _write_manifest(self, ending: Ending | None) -> None:
+    def _write_manifest(self, ending: Ending) -> None:
         stats = self._stats
         counts = DrainCounts() if stats is None else DrainCounts(
             rings=stats.rings, slots=stats.slots, dropped=stats.dropped, discarded=stats.discarded,
@@ -220,13 +234,17 @@ class Recorder:
         closed = replace(
             self._manifest,
             ended_realtime_ns=self._ended_realtime_ns,
-            exit_code=ending.exit_code if ending else None,
-            signal=ending.signal if ending else None,
+            exit_code=ending.exit_code,
+            signal=ending.signal,
             drain=counts,
             warnings=list(self._warnings),
         )
         self._reserve.release()
+        self._manifest = closed
+        self._rewrite_manifest()
+
+    def _rewrite_manifest(self) -> None:
         try:
-            closed.write(self._run)
+            self._manifest.write(self._run)
         except OSError as error:
-            self._warnings.append(f"the manifest could not be closed: {error.strerror}")
+            self._warnings.append(f"the manifest could not be written: {error.strerror}")

@@ -45,7 +45,9 @@ class Leftover:
 
 def count(run: Path) -> Tally:
     """What stands in the run's raw files."""
-    files = [(path, header) for path in (run / RAW_DIR).glob(f"*{RAW_SUFFIX}") if (header := read_header(path)) is not None]
+    files = [
+        (path, header) for path in (run / RAW_DIR).glob(f"*{RAW_SUFFIX}") if (header := read_header(path)) is not None
+    ]
     recorded = [header for _, header in files if bytes(header["producer"]) != PARENT.encode()]
     return Tally(
         processes=len(

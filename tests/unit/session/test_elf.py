@@ -25,7 +25,9 @@ def compile_c(tmp_path):
         source = tmp_path / "main.c"
         source.write_text("int main(void) { return 0; }\n")
         path = tmp_path / name
-        done = subprocess.run(["gcc", str(source), "-o", str(path), *flags], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["gcc", str(source), "-o", str(path), *flags], capture_output=True, text=True, check=False
+        )
         if done.returncode:
             pytest.skip(f"gcc {' '.join(flags)} does not work here: {done.stderr.splitlines()[-1]}")
         return path

@@ -82,7 +82,11 @@ def test_without_a_preloaded_probe_the_users_preload_is_not_touched():
 def test_what_the_interpreter_adds_in_the_c_locale_does_not_reach_the_program(given, expected):
     code = "from efaprof.session.environment import inherited; print(inherited().get('LC_CTYPE'))"
     done = subprocess.run(
-        [sys.executable, "-c", code], env={"PATH": os.environ["PATH"], **given}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env={"PATH": os.environ["PATH"], **given},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == expected
     assert inherited() == dict(os.environ)

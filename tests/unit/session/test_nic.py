@@ -22,7 +22,9 @@ def tree(root: Path, files: dict[str, str]) -> None:
         path.write_text(text)
 
 
-def rdma(name: str, *, port: int = 1, state: str = "4: ACTIVE\n", rate: str = "100 Gb/sec (4X EDR)\n") -> dict[str, str]:
+def rdma(
+    name: str, *, port: int = 1, state: str = "4: ACTIVE\n", rate: str = "100 Gb/sec (4X EDR)\n"
+) -> dict[str, str]:
     base = f"class/infiniband/{name}/ports/{port}"
     return {
         f"{base}/state": state, f"{base}/rate": rate, f"{base}/hw_counters/tx_bytes": "1000\n",

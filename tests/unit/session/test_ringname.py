@@ -10,7 +10,9 @@ def test_a_host_name_may_hold_dots(tmp_path):
     assert (ring.host, ring.pid_ns, ring.pid, ring.tid) == ("node-1.rack.example", 4026531836, 17, 18)
 
 
-@pytest.mark.parametrize("name", ["control", "h.1.2.3.ff", "h.1.x.3.ff.ring", "1.2.3.ff.ring", "h.1.²2.3.ff.ring", ".ring"])
+@pytest.mark.parametrize(
+    "name", ["control", "h.1.2.3.ff", "h.1.x.3.ff.ring", "1.2.3.ff.ring", "h.1.²2.3.ff.ring", ".ring"]
+)
 def test_other_files_are_no_rings(tmp_path, name):
     assert parse(tmp_path / name) is None
 
