@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+# Runs a program with two descriptors, both above 4, as its 3 and 4.
+_ON_3_AND_4 = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+)
 
 
 def find_chromium() -> str | None:
@@ -32,7 +38,7 @@ class Page:
         ends = [fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (to_browser, from_browser)]
         self._process = subprocess.Popen(
             [
-                "sh", "-c", f'exec "$@" 3<&{ends[0]} 4>&{ends[1]}', "sh",
+                sys.executable, "-c", _ON_3_AND_4, *map(str, ends),
                 program, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe",
                 f"--user-data-dir={profile}", f"--window-size={size[0]},{size[1]}", "about:blank",
             ],
