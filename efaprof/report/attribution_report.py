@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from efaprof.analyzers.verdict import Verdict
     from efaprof.trace.manifest import Manifest
-    from efaprof.trace.reader import Tables
+    from efaprof.trace.reader import Facts, Tables
     from efaprof.trace.rundir import Run
 
 PER_OPERATION = "per-operation"
@@ -113,8 +113,7 @@ def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
 def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> list[str]:
     found: list[str] = []
     for run, tables in runs:
-        found += [*run_warnings(run.manifest), *tables.facts.warnings()]
-        found += [f"probe degraded: {note.text}" for note in tables.facts.notes if note.is_degraded]
+        found += run_warnings(run.manifest, tables.facts)
     if recorded.overlap_clip_ns:
         found.append("some completions were read before their post had returned; their nic time is 0")
     if recorded.movement is not None and recorded.movement.agrees is False:
@@ -122,8 +121,8 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> list[st
     return list(dict.fromkeys(found))
 
 
-def run_warnings(manifest: Manifest) -> list[str]:
-    """What the recording itself has to say."""
+def run_warnings(manifest: Manifest, facts: Facts | None) -> list[str]:
+    """What the recording has to say of itself, and what is missing from its records."""
     found = list(manifest.warnings)
     if not manifest.is_closed:
         found.append("the recorder did not end in order; what it had drained was read")
@@ -132,4 +131,7 @@ def run_warnings(manifest: Manifest) -> list[str]:
         for probe in manifest.probes
         if probe.state is ProbeState.DEGRADED
     ]
+    if facts is not None:
+        found += facts.warnings(has_recorder_told=manifest.is_closed)
+        found += [f"degraded: {note.text}" for note in facts.notes if note.is_degraded]
     return found

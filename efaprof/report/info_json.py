@@ -51,7 +51,7 @@ def _ring(ring: RawFile) -> dict[str, Any]:
         "comm": ring.comm,
         "producer": ring.producer,
         "clock": ring.clock.name.lower(),
-        "bytes": HEADER_BYTES + ring.slots * SLOT_BYTES,
+        "bytes": HEADER_BYTES + (ring.slots - ring.first) * SLOT_BYTES,
         "first_slot": ring.first,
         "dropped": ring.dropped,
         "nested": ring.nested,

@@ -9,8 +9,11 @@ from efaprof.analyzers.outcomes import Outcomes, outcomes
 from efaprof.errors import TraceError
 from efaprof.report.attribution_report import run_warnings
 from efaprof.trace.rawfile import RawFile, open_raw
+from efaprof.trace.survey import is_kept
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from efaprof.trace.reader import Facts, Tables
     from efaprof.trace.rundir import Run
 
@@ -37,13 +40,13 @@ def info_on(run: Run, tables: Tables | None) -> InfoReport:
     files = [path for path in run.path.iterdir() if path.is_file() and not path.name.startswith(".")]
     derived = [path for path in files if path.suffix in {".parquet", ".pftrace", ".gz"} or path.name in _DERIVED]
     facts = tables.facts if tables is not None else None
-    warnings = [*run_warnings(run.manifest), *(facts.warnings() if facts is not None else ["nothing was recorded"])]
+    warnings = [*run_warnings(run.manifest, facts), *([] if facts is not None else ["nothing was recorded"])]
     processes = tables.processes.select("comm", "pid", "producer").rows() if tables is not None else []
     return InfoReport(
         run=run,
         rings=_rings(run),
-        raw_bytes=sum(path.stat().st_size for path in run.raw_files),
-        derived_bytes=sum(path.stat().st_size for path in derived),
+        raw_bytes=sum(_on_disk(path) for path in run.raw_files),
+        derived_bytes=sum(_on_disk(path) for path in derived),
         processes=tuple(processes),
         threads=tables.threads.height if tables is not None else 0,
         facts=facts,
@@ -55,11 +58,19 @@ def info_on(run: Run, tables: Tables | None) -> InfoReport:
 _DERIVED = frozenset({"tables.json", "attribution.json"})
 
 
+def _on_disk(path: Path) -> int:
+    """Bytes of a file without its holes: what was given up takes no room."""
+    stat = path.stat()
+    return min(stat.st_size, stat.st_blocks * 512)
+
+
 def _rings(run: Run) -> tuple[RawFile, ...]:
     found = []
     for path in run.raw_files:
         try:
-            found.append(open_raw(path))
+            raw = open_raw(path)
         except TraceError:
             continue  # Facts.unusable names it
+        if not is_kept(raw):
+            found.append(raw)
     return tuple(found)

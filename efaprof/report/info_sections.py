@@ -73,11 +73,11 @@ def _records(facts: Facts) -> Notes:
 
 
 def _rings(report: InfoReport) -> Table:
-    by_size = sorted(report.rings, key=lambda ring: -ring.slots)
+    by_size = sorted(report.rings, key=lambda ring: ring.first - ring.slots)
     rows = [_ring(ring) for ring in by_size[:_MOST_RINGS]]
     if len(by_size) > _MOST_RINGS:
         rest = by_size[_MOST_RINGS:]
-        size = sum(ring.slots for ring in rest) * SLOT_BYTES
+        size = sum(ring.slots - ring.first for ring in rest) * SLOT_BYTES
         rows.append((f"{len(rest)} more", "", "", units.size(size), units.whole(sum(_lost(ring) for ring in rest))))
     columns = ("ring of", "thread", "by", "size", "dropped")
     return Table("ring of", columns, tuple(rows), frozenset({"ring of", "thread", "by"}))
@@ -88,7 +88,7 @@ def _ring(ring: RawFile) -> tuple[str, ...]:
         f"{ring.identity.host}[{ring.identity.pid}]",
         f"{ring.comm}/{ring.tid}",
         ring.producer,
-        units.size(HEADER_BYTES + ring.slots * SLOT_BYTES),
+        units.size(HEADER_BYTES + (ring.slots - ring.first) * SLOT_BYTES),
         units.whole(_lost(ring)),
     )
 

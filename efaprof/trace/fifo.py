@@ -117,8 +117,8 @@ def _mates(
     """The n-th completion of a queue ends the n-th post of that queue."""
     queue = np.cumsum(first)[done_at] - 1
     starts = np.flatnonzero(first)
-    posts_before = (np.cumsum(is_post) - is_post)[starts]
-    done_before = (np.cumsum(done) - done)[starts]
+    posts_before: NDArray[np.int64] = (np.cumsum(is_post) - is_post)[starts]
+    done_before: NDArray[np.int64] = (np.cumsum(done) - done)[starts]
     nth = np.arange(len(done_at)) - done_before[queue]
     mates: NDArray[np.int64] = np.flatnonzero(is_post)[posts_before[queue] + nth]
     return mates

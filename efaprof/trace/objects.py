@@ -30,7 +30,7 @@ class Timed:
     time_ns: NDArray[np.int64]
     body: NDArray[np.void]
 
-    def where(self, mask: NDArray[np.bool_]) -> Timed:
+    def where(self, mask: NDArray[Any]) -> Timed:
         """The chosen ones."""
         return Timed(self.process[mask], self.time_ns[mask], self.body[mask])
 
@@ -117,7 +117,7 @@ STILL_OPEN = np.iinfo(np.int64).max
 def build(records: Timed, binds: Timed, names: Mapping[int, str]) -> Objects:
     """Objects from OBJECT and BIND records."""
     is_close = (records.body["kind"] & CLOSED) != 0
-    opens, closes = records.where(~is_close), records.where(is_close)
+    opens, closes = _once(records.where(~is_close)), records.where(is_close)
     rows = np.arange(len(opens.process))
     kind = (opens.body["kind"] & 0x7F).astype(np.uint8)
     anything = PointerMap(opens, rows, tuple(ObjectKind))
@@ -142,6 +142,15 @@ def build(records: Timed, binds: Timed, names: Mapping[int, str]) -> Objects:
         tx_group=wires.tx_group(has_flags), rx_group=wires.rx_group(),
         table=_table(opens, kind, parent, provider, closed_ns, names),
     )  # fmt: skip
+
+
+def _once(opens: Timed) -> Timed:
+    """Each open once: the recorder may have kept a record twice when it gave up the front of a file."""
+    what = np.stack([
+        opens.process, opens.time_ns, opens.body["fid"].astype(np.int64), opens.body["kind"].astype(np.int64)
+    ])  # fmt: skip
+    _, first = np.unique(what, axis=1, return_index=True)
+    return opens if len(first) == len(opens.process) else opens.where(np.sort(first))
 
 
 class _Wires:

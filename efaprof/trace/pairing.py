@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from efaprof.trace.fifo import Pairs
     from efaprof.trace.merge import Slice, Window
-    from efaprof.trace.objects import Objects
+    from efaprof.trace.survey import Survey
 
 # An open send or RMA counts as lost, not as in flight, once its endpoint has completed later posts and it is older
 # than this many times the longest completed operation of that endpoint.
@@ -34,15 +34,16 @@ OVERTAKEN = 8
 class Pairing:
     """State between windows."""
 
-    def __init__(self, objects: Objects, outcomes: Outcomes, *, has_deferred: bool) -> None:
-        self._objects = objects
+    def __init__(self, survey: Survey, outcomes: Outcomes) -> None:
+        self._objects = objects = survey.objects
+        self._shortened = np.array(survey.shortened, np.uint32)
         self._outcomes = outcomes
         self._numbered = 0
         self._waiting, self._held = Posts.none(), Posts.none()
         self._held_completions = Completions.none()
         self._multi = np.empty(0, np.uint64)  # queues that ever held a multi-receive, hashed
         self._cancels: list[tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.int64]]] = []
-        self._doorbells = Doorbells(outcomes) if has_deferred else None
+        self._doorbells = Doorbells(outcomes) if survey.has_deferred else None
         self._longest_ns = np.zeros(len(objects) + 1, np.int64)  # per endpoint: longest sent operation …
         self._last_ns = np.full(len(objects) + 1, np.iinfo(np.int64).min)  # … and last completion
         self._last_post_ns = self._last_ns.copy()  # latest post among the completed
@@ -60,6 +61,8 @@ class Pairing:
         is_arrival = (completions.group == NONE) | is_partial
         arrivals = completions.explained(is_partial).where(is_arrival)
         orphans = self._pair(posts, completions.where(~is_arrival))
+        if len(self._shortened):
+            orphans = orphans.explained(np.isin(orphans.process, self._shortened))
         if self._doorbells:
             self._doorbells.ring(window.settled_ns)
         self._outcomes.release(self._numbered)

@@ -61,17 +61,17 @@ class Facts:
     last_ns: int
     realtime_offset_ns: int | None
 
-    def warnings(self) -> tuple[str, ...]:
-        """One sentence for everything that is missing."""
+    def warnings(self, *, has_recorder_told: bool = False) -> tuple[str, ...]:
+        """One sentence for everything that is missing; a recorder that ended in order told of its own losses."""
         lost = self.losses
         said = [
-            (lost.dropped, f"{lost.dropped:,} records could not be written while the program ran"),
-            (lost.discarded_slots, f"{lost.discarded_slots:,} slots were given up to stay under --max-size"),
-            (lost.bad_slots, f"{lost.bad_slots:,} slots of raw files are damaged and were not read"),
-            (lost.cut_bytes, f"{lost.cut_bytes:,} bytes at the ends of raw files are missing"),
-            (lost.names_cut, f"{lost.names_cut:,} names were longer than 128 bytes and are cut"),
+            (lost.dropped * (not has_recorder_told), "records could not be written while the program ran"),
+            (lost.discarded_slots * (not has_recorder_told), "slots were given up to stay under --max-size"),
+            (lost.bad_slots, "slots of raw files are damaged and were not read"),
+            (lost.cut_bytes, "bytes at the ends of raw files are missing"),
+            (lost.names_cut, "names were longer than 128 bytes and are cut"),
         ]
-        return (*(text for count, text in said if count), *(f"not read: {reason}" for reason in self.unusable))
+        return (*(f"{count:,} {text}" for count, text in said if count), *(f"not read: {why}" for why in self.unusable))
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
         with ExitStack() as closing:
             for sink in sinks.values():
                 closing.callback(sink.close)
-            pairing = Pairing(surveyed.objects, outcomes, has_deferred=surveyed.has_deferred)
+            pairing = Pairing(surveyed, outcomes)
             for window in windows(surveyed.rings):
                 sinks["arrivals"].write(events.arrivals(pairing.take(window)))
                 sinks["reads"].write(events.reads(window, surveyed))

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from efaprof.trace.rawfile import Chunk, Identity
 
 # Raw bytes that all rings together hold in memory at a time, and the least that one ring gets.
-WINDOW_SLOTS = 1 << 17
+WINDOW_SLOTS = 1 << 18
 LEAST_SLOTS = 1 << 11
+# Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
+KEPT_SUFFIX = ".kept.efr"
 _CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
 
 
@@ -122,6 +124,11 @@ class Survey:
     realtime_offset_ns: int | None  # CLOCK_REALTIME less CLOCK_MONOTONIC, of the first boot; None: not sampled
 
     @property
+    def shortened(self) -> tuple[int, ...]:
+        """Processes whose oldest records were given up: completions may end posts that are gone."""
+        return tuple({ring.process for ring in self.rings if ring.raw.first})
+
+    @property
     def operations(self) -> int:
         """OP records of known kinds."""
         return sum(self.op_kinds.values())
@@ -148,6 +155,11 @@ class _Found:
         return np.concatenate(found) if found else np.empty(0, layout.RECORDS[shape])
 
 
+def is_kept(raw: RawFile) -> bool:
+    """The file holds what was saved of another file's front."""
+    return raw.path.name.endswith(KEPT_SUFFIX)
+
+
 def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
     """Survey of raw files; TraceError when none can be used or ticks cannot become nanoseconds."""
     raws, unusable = _open_all(paths)
@@ -164,7 +176,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
             maps[raw.path].error_ns(one.first_ticks, one.last_ticks),
         )
         for raw, one in zip(raws, found, strict=True)
-        if one.last_ticks >= 0
+        if one.last_ticks >= 0 and not is_kept(raw)
     ]
     shapes = sum((one.shapes for one in found), np.zeros(256, np.int64))
     kinds = sum((one.kinds for one in found), np.zeros(UNKNOWN_KIND + 1, np.int64))
@@ -359,6 +371,6 @@ def _losses(raws: Iterable[RawFile], found: Iterable[_Found], unusable: Sequence
         names_cut=sum(raw.names_cut for raw in raws),
         bad_slots=sum(one.bad_slots for one in found),
         cut_bytes=sum(raw.cut_bytes for raw in raws),
-        discarded_slots=sum(raw.first for raw in raws),
+        discarded_slots=sum(-raw.slots if is_kept(raw) else raw.first for raw in raws),
         unusable_files=len(unusable),
     )
