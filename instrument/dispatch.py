@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from efaprof import native
+from efaprof import env, native
 from efaprof.errors import EfaprofError, UsageError
-from efaprof.instrument.routing import step_experts, tokens_between_ranks
 from efaprof.trace.layers import DispatchPath, Layer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BINARY = "efaprof-dispatch"
 WORKLOAD = "efaprof dispatch"  # `workload` in a fingerprint
 INJECTABLE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX)
-_OWN_NIC = ("efa", "efa-direct")  # providers that post to a device; the others stay on this host
+DEVICE_PROVIDERS = ("efa", "efa-direct")  # they post to a device; the others stay on this host
 
 
 class SignalMode(StrEnum):
@@ -106,7 +106,9 @@ class DispatchOptions:
     def emulated(self) -> tuple[str, ...]:
         """What of the path is not the real thing, for the manifest."""
         kernel = "kernel: a CPU thread"
-        return (kernel,) if self.provider in _OWN_NIC else (kernel, f"nic: provider {self.provider} on one host")
+        return (
+            (kernel,) if self.provider in DEVICE_PROVIDERS else (kernel, f"nic: provider {self.provider} on one host")
+        )
 
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for two runs to be comparable; the number of steps need not be."""
@@ -127,6 +129,8 @@ class DispatchOptions:
 
     def step_counts(self, step: int) -> list[OperationCounts]:
         """Operations that each rank will issue in this step (counted from 0, warm-up included)."""
+        from efaprof.instrument.routing import step_experts, tokens_between_ranks  # numpy: starts threads
+
         between = tokens_between_ranks(
             step_experts(
                 seed=self.seed, step=step, layers=self.layers, ranks=self.ranks, tokens=self.tokens,
@@ -162,6 +166,8 @@ def binary() -> Path:
     try:
         return native.lib_path(BINARY)
     except EfaprofError as error:
+        if os.environ.get(env.LIB_DIR):
+            raise
         raise EfaprofError(
             f"{BINARY} is not part of this installation: libfabric was not there when it was built",
             hint="apt-get install libfabric-dev, then pip install --force-reinstall efaprof",

@@ -7,13 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
-from efaprof.instrument.dispatch import DispatchOptions, Injection, SignalMode, binary
+from efaprof.instrument.dispatch import DEVICE_PROVIDERS, DispatchOptions, Injection, SignalMode, binary
 from efaprof.session.options import RecordOptions
 from efaprof.session.signals import SignalGate
 from efaprof.trace.layers import DispatchPath, Layer
@@ -49,11 +49,14 @@ def dispatch(
     steps: Annotated[int, typer.Option(min=1, help="Decode steps that count.")] = _DEFAULTS.steps,
     warmup: Annotated[int, typer.Option(min=0, help="Steps before them.")] = _DEFAULTS.warmup,
     seed: Annotated[int, typer.Option(min=0, help="Of routing and values.")] = _DEFAULTS.seed,
-    threads: Annotated[int | None, typer.Option(min=2, max=3, help="Of a rank [default: by cores].")] = None,
+    threads: Annotated[str, typer.Option(metavar="auto|2|3", help="Of a rank; auto: by cores.")] = "auto",
     ring_size: Annotated[int, typer.Option("--ring", min=2, help="Commands in a ring.")] = _DEFAULTS.ring,
     window: Annotated[int, typer.Option(min=1, help="Operations in flight.")] = _DEFAULTS.window,
     inject: Annotated[
         list[str] | None, typer.Option(metavar="LAYER=TIME", help="Slow every operation down there; repeatable.")
+    ] = None,
+    emulate: Annotated[
+        str | None, typer.Option(metavar="KNOBS", help="Run on an emulated EFA device: see efaprof softefa --help.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="RUN", help="Run directory [default: efaprof-dispatch-…].")
@@ -69,14 +72,24 @@ def dispatch(
     options = DispatchOptions(
         path=path, device=device, dtype=dtype, provider=provider, ranks=ranks, layers=layers, tokens=tokens,
         hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us, signal=signal,
-        steps=steps, warmup=warmup, seed=seed, threads=threads, ring=ring_size, window=window,
+        steps=steps, warmup=warmup, seed=seed, threads=_threads(threads), ring=ring_size, window=window,
         inject=tuple(_injection(text) for text in inject or ()),
     )  # fmt: skip
+    target = output or Path(new_name("dispatch"))
+    if emulate is not None:
+        flags = {"--force": force, "--no-record": no_record, "--json": as_json}
+        _emulate(options, emulate, ["-o", str(target), *(flag for flag, is_set in flags.items() if is_set)])
     argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
     if no_record:
         sys.stdout.flush()
         os.execv(argv[0], argv)
-    _record(options, argv, output=output or Path(new_name("dispatch")), force=force)
+    _record(options, argv, output=target, force=force)
+
+
+def _threads(text: str) -> int | None:
+    if text not in {"auto", "2", "3"}:
+        raise UsageError(f"--threads {text} is no number of threads", hint="give 2, 3 or auto")
+    return None if text == "auto" else int(text)
 
 
 def _injection(text: str) -> Injection:
@@ -89,24 +102,43 @@ def _injection(text: str) -> Injection:
     return Injection(layer, round(parse_seconds(time) * 1e9))
 
 
-def _record(options: DispatchOptions, argv: tuple[str, ...], *, output: Path, force: bool) -> None:
+def _emulate(options: DispatchOptions, knobs: str, more: list[str]) -> NoReturn:
+    """Run this command again below the process of an emulated device."""
+    if options.provider not in DEVICE_PROVIDERS:
+        raise UsageError(
+            f"--emulate is a device for {' and '.join(DEVICE_PROVIDERS)}, not for provider {options.provider}",
+            hint=f"add --provider {DEVICE_PROVIDERS[0]}",
+        )
+    from efaprof.cli.softefa import report
+    from efaprof.session.softefa import SoftEfa
+    from efaprof.session.softefa_spec import parse_emulation
+
+    emulation = parse_emulation(knobs)
+    device = SoftEfa(emulation)
+    status = device.run([sys.executable, "-m", "efaprof", "bench", "dispatch", *options.arguments(), *more], os.environ)
+    for line in report(device.summary, emulation, quiet=False):
+        typer.echo(f"efaprof: {line}", err=True)
+    sys.exit(status)
+
+
+def _record(options: DispatchOptions, argv: tuple[str, ...], *, output: Path, force: bool) -> NoReturn:
     from efaprof.cli.record import report
 
     recorded = RecordOptions(
         argv=argv, output=output, force=force, emulated=options.emulated(), fingerprint=options.fingerprint()
     )
     try:
-        with SignalGate() as gate:
-            # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.
-            from efaprof.session.record import record
+        gate = SignalGate()
+        # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.
+        from efaprof.session.record import record
 
-            recording = record(recorded, gate)
-            for line in report(recording, quiet=False):
-                typer.echo(f"efaprof: {line}", err=True)
+        recording = record(recorded, gate)
     except RecordError:
         raise
     except EfaprofError as error:
         raise RecordError(error.message, hint=error.hint) from error
+    for line in report(recording, quiet=False):
+        typer.echo(f"efaprof: {line}", err=True)
     recording.ending.leave()
 
 

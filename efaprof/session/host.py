@@ -57,6 +57,11 @@ def snapshot(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: environment[name] for name in sorted(environment) if _KEPT.fullmatch(name)}
 
 
+def emulated(environment: Mapping[str, str]) -> list[str]:
+    """What the surroundings say is emulated: `efaprof softefa` around the recorder."""
+    return [label for label in environment.get(env.EMULATED, "").split(";") if label]
+
+
 def job_id(environment: Mapping[str, str]) -> str | None:
     """The job that this run belongs to: the user's own name for it, else the launcher's id."""
     return next((environment[name] for name in _JOB_IDS if environment.get(name)), None)

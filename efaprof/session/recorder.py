@@ -133,7 +133,7 @@ class Recorder:
             clock=Clock(native.clock_id()).name.lower(),
             probes=list(self._plan.probes),
             environment=host.snapshot(self._base),
-            emulated=list(self._options.emulated),
+            emulated=[*host.emulated(self._base), *self._options.emulated],
             fingerprint={
                 "cpu_model": machine.cpu_model,
                 "cpus": machine.cpus,

@@ -80,8 +80,18 @@ def test_counts_of_a_run_are_those_of_its_steps():
         assert counts.total == sum(step[rank].total for step in steps)
 
 
-def test_an_installation_without_the_program_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setenv("EFAPROF_LIB_DIR", str(tmp_path))
+def test_an_installation_without_the_program_says_what_to_install(monkeypatch):
+    def missing(name: str):
+        raise EfaprofError(f"{name} is not part of this installation of efaprof")
+
+    monkeypatch.delenv("EFAPROF_LIB_DIR", raising=False)
+    monkeypatch.setattr(dispatch.native, "lib_path", missing)
     with pytest.raises(EfaprofError, match="libfabric was not there") as caught:
         dispatch.binary()
     assert "libfabric-dev" in (caught.value.hint or "")
+
+
+def test_a_developer_is_told_which_file_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setenv("EFAPROF_LIB_DIR", str(tmp_path))
+    with pytest.raises(EfaprofError, match=f"{tmp_path}/efaprof-dispatch does not exist"):
+        dispatch.binary()

@@ -1,0 +1,88 @@
+"""`efaprof bench` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from recording import efaprof, manifest, the_run, written
+
+from efaprof.instrument.dispatch import DispatchOptions, Injection
+from efaprof.trace.layers import Layer
+from efaprof.trace.layout import Shape
+
+SMALL = ("--layers", "2", "--tokens", "4", "--hidden", "64", "--steps", "5", "--warmup", "1", "--compute-us", "0")
+
+
+def test_a_recorded_run_holds_both_probes_and_says_what_was_emulated(tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, "--inject", "proxy=20us", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "96 tokens verified, 0 mismatches" in done.stdout
+    run = the_run(tmp_path)
+    assert run.name.startswith("efaprof-dispatch-")
+    captured, following = done.stderr.splitlines()
+    assert "0 dropped" in captured
+    assert following.endswith(f" {run.name}")
+    said = manifest(run)
+    assert said["emulated"] == ["kernel: a CPU thread", "nic: provider tcp on one host"]
+    assert said["fingerprint"]["cpus"] >= 1
+    options = DispatchOptions.from_fingerprint(said["fingerprint"])
+    assert options is not None
+    assert options.inject == (Injection(Layer.PROXY, 20_000),)
+    assert (options.layers, options.tokens, options.hidden) == (2, 4, 64)
+    assert said["command"][0].endswith("efaprof-dispatch")
+    found = written(run)
+    assert {Shape.STAGE, Shape.MARK, Shape.WAIT, Shape.RX, Shape.TICK} <= found.kinds["dispatch"]
+    assert {Shape.OP, Shape.CQ} <= found.kinds["fi"]
+    assert sorted(found.counters["job.rank"]) == [0, 1]
+
+
+def test_json_is_the_summary_alone(tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, "--json", "--provider", "shm", "-o", "here", cwd=tmp_path)
+    assert json.loads(done.stdout)["verified_tokens"] == 96
+    assert manifest(tmp_path / "here")["exit_code"] == 0
+
+
+def test_a_run_that_is_not_recorded_leaves_nothing(tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, "--no-record", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0 mismatches" in done.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_exit_code_is_that_of_the_program(tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, "--topk", "17", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("efaprof-dispatch: --topk 17 is more than the 16 experts")
+    assert manifest(the_run(tmp_path))["exit_code"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--path", "gdaki"], "--path gdaki is not there yet"),
+        (["--path", "dense"], "--path dense is not there yet"),
+        (["--device", "cuda"], "--device cuda is not there yet"),
+        (["--dtype", "bf16"], "--dtype bf16 is not there yet"),
+        (["--inject", "wire=1us"], "'wire=1us' names no layer"),
+        (["--inject", "proxy=1"], "'1' is no time"),
+        (["--inject", "compute=1us"], "nothing can be injected into compute"),
+    ],
+)
+def test_what_does_not_exist_is_refused_before_anything_runs(words, said, tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, *words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "hint: " in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_ring_bench_prints_ratios_to_a_bare_cache_line(tmp_path):
+    words = ("bench", "ring", "--commands", "20000", "--trips", "500")
+    table = efaprof(*words, cwd=tmp_path)
+    assert table.returncode == 0, table.stderr
+    assert "× bare cache line" in table.stdout
+    assert "20,000 pushed and verified" in table.stdout
+    result = json.loads(efaprof(*words, "--json", cwd=tmp_path).stdout)
+    assert result["commands"] == 20_000
+    assert result["round_trip_ns"]["p50"] <= result["round_trip_ns"]["p99"]
