@@ -92,16 +92,15 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCosts:
-    """What a run's attribution says about one step: microseconds by layer, operations, tokens."""
+    """What a run's attribution says: microseconds by layer, of one step or, without steps, of the mean operation."""
 
     source: str
     path: DispatchPath
-    layers_us: Mapping[Layer, float]  # conserving contribution per step
-    recoverable_us: Mapping[Layer, float]  # what removing the layer on every rank would save, where it was replayed
-    groups_us: Mapping[str, float]  # joint recoverable time: host, issue, receive, fence
-    operations_per_step: float
+    layers_us: Mapping[Layer, float]
+    recoverable_us: Mapping[Layer, float]  # per step: what removing the layer on every rank would save, if replayed
+    groups_us: Mapping[str, float]  # per step, joint recoverable time: host, issue, receive, fence
+    operations_per_step: float | None  # None: no steps were recorded, `layers_us` is per operation
     tokens_per_step: float
-    wall_us: float
     emulated: tuple[str, ...]
 
 
@@ -133,14 +132,21 @@ def total_op_time(t_op_us: float) -> OpTime:
 
 
 def recorded_op_time(costs: RecordedCosts) -> OpTime:
-    """t_op by stage of a recorded run: the layer's conserving contribution per step over its operations per step."""
+    """t_op by stage of a recorded run.
+
+    With steps: the layer's conserving contribution per step over the operations per step. Without: the mean duration of
+    an operation in the layer, from which nothing that overlaps was taken out.
+    """
     arm = ARM_OF_PATH.get(costs.path)
     kept = [layer for layer in STAGES[Arm.PROXY] if costs.layers_us.get(layer)]
-    formula = f"contribution per step/{costs.operations_per_step:g} operations of {costs.source}"
+    operations = costs.operations_per_step
+    formula = f"mean operation of {costs.source}, overlap not taken out"
+    if operations is not None:
+        formula = f"contribution per step/{operations:g} operations of {costs.source}"
     stages = tuple(
         Stage(
             (layer,),
-            Quantity(costs.layers_us[layer] / costs.operations_per_step, Provenance.MEASURED, formula),
+            Quantity(costs.layers_us[layer] / (operations or 1.0), Provenance.MEASURED, formula),
             _replayed(costs.recoverable_us.get(layer)),
         )
         for layer in kept

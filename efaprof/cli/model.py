@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_rate, parse_seconds
+from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 from efaprof.trace.layers import Layer, Provenance
 
@@ -58,8 +59,12 @@ def model(
     ] = PUBLISHED_RATES,
     line_rate: Annotated[str, typer.Option(metavar="RATE", help="Wire of one rank.")] = "400Gbps",
     tokens_per_step: Annotated[float | None, typer.Option(min=0, help="Tokens accepted per decode step.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (schema efaprof.model/1).")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
+    as_json: Annotated[
+        str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.model/1), to stdout or FILE.")
+    ] = None,
+    as_markdown: Annotated[
+        str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
+    ] = None,
 ) -> None:
     """Operations per layer × time per operation = tax per token, for every way of posting, each number tagged."""
     from efaprof.analyzers.dispatch_model import Mode, ModelInputs
@@ -67,11 +72,11 @@ def model(
     from efaprof.analyzers.op_counts import Dtype
     from efaprof.analyzers.op_time import Arm
     from efaprof.analyzers.rates import PUBLISHED_TAX_MS
-    from efaprof.report import model_json, model_sections, sections
+    from efaprof.report.model_json import model_document
     from efaprof.report.model_report import ModelReport
+    from efaprof.report.model_sections import model_heading, model_sections
 
-    if as_json and as_markdown:
-        raise UsageError("--json and --markdown exclude each other", hint="run it twice")
+    targets = Targets(as_json, as_markdown)
     if ops_per_layer == 0 or tokens_per_step == 0:
         raise UsageError("--ops-per-layer and --tokens-per-step must be above 0", hint="leave them out for the default")
     wanted = None if dtype is None else _word(Dtype, dtype, "--dtype")
@@ -97,11 +102,7 @@ def model(
         printed_tax_ms=PUBLISHED_TAX_MS if rates == PUBLISHED_RATES else None,
         warnings=timing.warnings,
     )
-    if as_json:
-        typer.echo(json.dumps(model_json.model_document(report), indent=1, ensure_ascii=False))
-        return
-    render = sections.as_markdown if as_markdown else sections.as_terminal
-    typer.echo(render(model_sections.model_heading(report), model_sections.model_sections(report)), nl=False)
+    targets.write(model_document(report), model_heading(report), model_sections(report))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +139,27 @@ def _timing(stages: Sequence[str], t_op: str | None, run: Path | None, solve: st
 
 def _recorded(run: Path) -> _Timing:
     from efaprof.analyzers.op_time import recorded_op_time
-    from efaprof.ingest.attribution import read_costs
+    from efaprof.ingest.attribution import FILE_NAME, costs_of, read_costs
 
-    costs = read_costs(run)
+    if run.is_dir() and not (run / FILE_NAME).is_file():
+        costs = costs_of(str(run), _attributed(run))
+    else:
+        costs = read_costs(run)
     notes = [f"{costs.source}: emulated: {', '.join(costs.emulated)}"] if costs.emulated else []
+    if costs.operations_per_step is None:
+        notes.append(f"{costs.source} has no steps: t_op is its mean operation's, and what overlaps counts twice")
     return _Timing(recorded_op_time(costs), tokens_per_step=costs.tokens_per_step, warnings=tuple(notes))
+
+
+def _attributed(run: Path) -> Mapping[str, Any]:
+    """The attribution of a run that has none yet, as `efaprof attribute` would write it."""
+    from efaprof.cli.run_argument import chosen_run
+    from efaprof.report.attribution_json import attribution_document
+    from efaprof.report.attribution_report import report_on
+    from efaprof.trace.reader import open_tables
+
+    chosen = chosen_run(run)
+    return attribution_document(report_on([(chosen, open_tables(chosen))]))
 
 
 def _stage_times(texts: Sequence[str]) -> dict[Layer, float]:
@@ -198,4 +215,4 @@ def _word(words: type[Word], text: str, option: str) -> Word:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("model")(model)
+    app.command("model", cls=command_with("--json", "--markdown"))(model)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_seconds
+from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,15 +41,20 @@ def tax(
     ] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks, for the predicted growth of operations.")] = 16,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg|png", help="Draw tok/s and ITL over load.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON (schema efaprof.tax/1).")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print markdown.")] = False,
+    as_json: Annotated[
+        str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.tax/1), to stdout or FILE.")
+    ] = None,
+    as_markdown: Annotated[
+        str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
+    ] = None,
 ) -> None:
     """Tax per token of serving arms against a baseline, with intervals, and whether it depends on the load."""
     from efaprof.analyzers.tax import TaxOptions, compare
-    from efaprof.report import sections, tax_json, tax_plot, tax_sections
+    from efaprof.report.tax_json import tax_document
+    from efaprof.report.tax_plot import write_plot
+    from efaprof.report.tax_sections import tax_heading, tax_sections
 
-    if as_json and as_markdown:
-        raise UsageError("--json and --markdown exclude each other", hint="run it twice; reading is cheap")
+    targets = Targets(as_json, as_markdown)
     options = TaxOptions(
         baseline=baseline,
         session_window_h=parse_seconds(session_window) / 3600,
@@ -61,12 +67,8 @@ def tax(
     )
     report = compare(_read(arm, warmup_waves), options)
     if plot is not None:
-        tax_plot.write_plot(report, plot)
-    if as_json:
-        typer.echo(json.dumps(tax_json.tax_document(report), indent=1, ensure_ascii=False))
-        return
-    render = sections.as_markdown if as_markdown else sections.as_terminal
-    typer.echo(render(tax_sections.tax_heading(report), tax_sections.tax_sections(report)), nl=False)
+        write_plot(report, plot)
+    targets.write(tax_document(report), tax_heading(report), tax_sections(report))
 
 
 def _read(arms: Sequence[str], warmup_waves: int | None) -> Mapping[str, Sequence[LoadPoint]]:
@@ -105,4 +107,4 @@ def _ops(texts: Sequence[str]) -> dict[int, float]:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("tax")(tax)
+    app.command("tax", cls=command_with("--json", "--markdown"))(tax)

@@ -14,7 +14,7 @@ from efaprof.trace.manifest import FILE_NAME as MANIFEST_NAME
 from efaprof.trace.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 SCHEMA = "efaprof.attribution/1"
@@ -50,44 +50,63 @@ def read_attribution(path: Path) -> dict[str, Any]:
 
 
 def read_costs(path: Path) -> RecordedCosts:
-    """Costs by layer of a recorded run; NothingToAnalyse when it counted no operations."""
-    value = read_attribution(path)
-    operations = table(value, "operations")
+    """Costs by layer of the run at `path`; see `costs_of`."""
+    return costs_of(str(path), read_attribution(path))
+
+
+def costs_of(source: str, value: Mapping[str, Any]) -> RecordedCosts:
+    """Costs by layer of an attribution; NothingToAnalyse when it has no layer with a time."""
+    run, operations = table(value, "run"), table(value, "operations")
     per_step = positive(operations.get("per_step"))
     if per_step is None:
         steps, posted = positive(value.get("steps")), positive(operations.get("count"))
         per_step = posted / steps if steps and posted else None
-    if per_step is None:
-        raise NothingToAnalyse(f"{path} counted no operations, so it has no cost per operation", hint="record a run")
-    layers: dict[Layer, float] = {}
-    recoverable: dict[Layer, float] = {}
-    rows = value.get("layers")
-    for row in rows if isinstance(rows, list) else []:
-        name = text(row.get("layer")) if isinstance(row, dict) else None
-        if name not in set(Layer):
-            continue
-        layer = Layer(name)
-        layers[layer] = _value(row.get("us")) or 0.0
-        saved = _value(row.get("recoverable_us"))
-        if saved is not None:
-            recoverable[layer] = saved
+    layers, recoverable = (
+        _layers_of_a_step(value) if per_step is not None else (_layers_of_an_operation(operations), {})
+    )
+    if not any(layers.values()):
+        raise NothingToAnalyse(f"{source} has no operation with a time", hint="efaprof attribute RUN shows what it has")
     groups = {
         name: saved
         for name, group in table(value, "groups").items()
         if isinstance(group, dict) and (saved := _value(group.get("recoverable_us"))) is not None
     }
-    run = table(value, "run")
     return RecordedCosts(
-        source=str(path),
+        source=source,
         path=_dispatch_path(run, layers),
         layers_us=layers,
         recoverable_us=recoverable,
-        groups_us=groups,
+        groups_us=groups if per_step is not None else {},
         operations_per_step=per_step,
         tokens_per_step=positive(value.get("tokens_per_step")) or 1.0,
-        wall_us=_value(value.get("wall_us")) or sum(layers.values()),
         emulated=_emulated(run),
     )
+
+
+def _rows(value: Mapping[str, Any]) -> Iterator[tuple[Layer, Mapping[str, Any]]]:
+    rows = value.get("layers")
+    for row in rows if isinstance(rows, list) else []:
+        name = text(row.get("layer")) if isinstance(row, dict) else None
+        if name in set(Layer):
+            yield Layer(name), row
+
+
+def _layers_of_a_step(value: Mapping[str, Any]) -> tuple[dict[Layer, float], dict[Layer, float]]:
+    """Contribution and recoverable time per step, µs."""
+    rows = dict(_rows(value))
+    costs = {layer: _value(row.get("us")) or 0.0 for layer, row in rows.items()}
+    replayed = {layer: _value(row.get("recoverable_us")) for layer, row in rows.items()}
+    return costs, {layer: saved for layer, saved in replayed.items() if saved is not None}
+
+
+def _layers_of_an_operation(operations: Mapping[str, Any]) -> dict[Layer, float]:
+    """Mean duration of an operation in each layer, µs: what a run without steps has."""
+    found = {}
+    for layer, row in _rows(operations):
+        total, count = duration_ms(row.get("sum_us"), 1e-3), positive(row.get("n"))
+        if total is not None and count is not None:
+            found[layer] = total * 1e3 / count
+    return found
 
 
 def read_cell(path: Path, value: Mapping[str, Any]) -> Cell:

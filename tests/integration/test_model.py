@@ -9,8 +9,10 @@ from importlib import resources
 
 import jsonschema
 import pytest
+from synth_runs import traffic_run
 
 from efaprof.ingest import synth
+from efaprof.trace.traffic import Traffic
 
 ATTRIBUTION = {
     "schema": "efaprof.attribution/1",
@@ -106,6 +108,24 @@ def test_a_recorded_run_gives_measured_stages(tmp_path, is_folder):
     assert any("emulated" in warning for warning in value["warnings"])
 
 
+def test_a_run_that_was_not_attributed_yet_is_attributed_on_the_way(tmp_path):
+    traffic = Traffic(batches=50, lag=2)
+    run = traffic_run(tmp_path / "efaprof-traffic", traffic)
+    value, paths = document("--from", run.path)
+    stages = {stage["stage"]: stage["t_us"]["value"] for stage in paths["proxy"]["stages"]}
+    assert stages["libfabric"] == pytest.approx(traffic.libfabric_sum_ns / traffic.operations / 1e3)
+    assert stages["nic"] == pytest.approx(traffic.nic_sum_ns / traffic.completed / 1e3)
+    assert any("no steps" in warning for warning in value["warnings"])
+
+
+def test_json_and_markdown_can_go_to_files(tmp_path):
+    done = model("--json", tmp_path / "m.json", "--markdown", tmp_path / "m.md")
+    assert done.returncode == 0
+    assert done.stdout.startswith("efaprof model")
+    assert json.loads((tmp_path / "m.json").read_text())["schema"] == "efaprof.model/1"
+    assert (tmp_path / "m.md").read_text().startswith("### efaprof model")
+
+
 def test_every_number_of_the_text_is_tagged():
     rows = [line for line in model().stdout.splitlines() if line.startswith(("proxy ", "gdaki ", "ibgda "))]
     for row in rows[:3]:
@@ -134,7 +154,7 @@ def test_markdown_is_printed():
         (("--ops-per-layer", "0"), 2, "above 0"),
         (("--line-rate", "fast"), 2, "no rate"),
         (("--from", "{missing}"), 2, "cannot be read"),
-        (("--from", "{folder}"), 5, "no attribution.json"),
+        (("--from", "{folder}"), 3, "not an efaprof run directory"),
         (("--from", "{alien}"), 3, "schema"),
     ],
 )

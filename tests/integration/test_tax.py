@@ -88,7 +88,7 @@ def test_the_plot_is_written(exports, tmp_path):
         (("--arm", "a={good}", "--baseline", "b"), 2, "is no arm"),
         (("--arm", "a={good}", "--session-window", "soon"), 2, "no time"),
         (("--arm", "a={good}", "--ops-per-step", "many"), 2, "CONC=N"),
-        (("--arm", "a={good}", "--json", "--markdown"), 2, "exclude each other"),
+        (("--arm", "a={good}", "--json", "--markdown"), 2, "cannot both go to stdout"),
         (("--arm", "a={good}", "--plot", "x.pdf"), 2, "neither .svg nor .png"),
     ],
 )

@@ -34,7 +34,6 @@ def costs(**changes) -> RecordedCosts:
         "groups_us": {"host": 3500.0},
         "operations_per_step": 2000.0,
         "tokens_per_step": 1.0,
-        "wall_us": 15000.0,
         "emulated": (),
     }
     return RecordedCosts(**{**values, **changes})
@@ -94,6 +93,16 @@ def test_a_recorded_run_gives_measured_stages_and_conserves_its_communication():
     assert all(stage.per_op_us.provenance is Provenance.MEASURED for stage in proxy.stages)
     assert proxy.tax_ms.value == pytest.approx(6.0)  # ring + proxy + nic, not compute or skew
     assert (proxy.ops_per_step.value, proxy.ops_per_layer.provenance) == (pytest.approx(2000.0), Provenance.MEASURED)
+
+
+def test_a_run_without_steps_gives_the_mean_operation_and_says_so():
+    mean = costs(
+        operations_per_step=None, layers_us={Layer.LIBFABRIC: 0.4, Layer.NIC: 3.0}, recoverable_us={}, groups_us={}
+    )
+    proxy = arms(op_time=op_time.recorded_op_time(mean))[Arm.PROXY]
+    assert proxy.t_op_us.value == pytest.approx(3.4)
+    assert proxy.ops_per_layer.provenance is Provenance.DERIVED
+    assert "overlap not taken out" in proxy.stages[0].per_op_us.formula
 
 
 def test_a_replayed_saving_replaces_the_upper_bound():

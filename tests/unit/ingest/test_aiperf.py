@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -123,6 +124,17 @@ def test_nothing_but_failures_is_nothing_to_analyse(tmp_path):
 def test_nothing_but_broken_lines_is_an_unusable_file(tmp_path):
     with pytest.raises(TraceError, match=r"profile_export\.jsonl:1"):
         read(tmp_path, ["{broken", "{broken"])
+
+
+def test_memory_grows_with_the_requests_not_with_the_bytes(tmp_path):
+    requests = synth.waves([50.0] * 75, concurrency=20)
+    path = synth.write_lines(tmp_path / "profile_export.jsonl", synth.records(requests))
+    tracemalloc.start()
+    read_records(path, None, Quiet())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < path.stat().st_size / 3
+    assert peak < 400 * len(requests)
 
 
 def test_a_record_survives_json_of_any_shape(tmp_path):

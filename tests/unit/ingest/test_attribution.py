@@ -49,8 +49,17 @@ def test_a_run_directory_stands_for_its_attribution(tmp_path):
 def test_operations_per_step_follow_from_the_count(tmp_path):
     path = synth.write_document(tmp_path / "a.json", attribution(operations={"count": 600000}))
     assert read_costs(path).operations_per_step == 2000.0
-    synth.write_document(path, attribution(operations={}))
-    with pytest.raises(NothingToAnalyse, match="no operations"):
+
+
+def test_a_run_without_steps_has_mean_operations(tmp_path):
+    rows = [{"layer": "libfabric", "n": 200, "sum_us": 80.0}, {"layer": "nic", "n": 200, "sum_us": 600.0}]
+    operations = {"count": 200, "per_step": None, "layers": rows}
+    path = synth.write_document(tmp_path / "a.json", attribution(layers=[], steps=0, operations=operations))
+    costs = read_costs(path)
+    assert costs.operations_per_step is None
+    assert costs.layers_us == pytest.approx({Layer.LIBFABRIC: 0.4, Layer.NIC: 3.0})
+    synth.write_document(path, attribution(layers=[], steps=0, operations={"count": 0, "layers": []}))
+    with pytest.raises(NothingToAnalyse, match="no operation with a time"):
         read_costs(path)
 
 
