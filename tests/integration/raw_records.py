@@ -131,12 +131,10 @@ def preload_env(folder: Path) -> dict[str, str]:
     return {**os.environ, "EFAPROF_RING_DIR": str(folder / "rings"), "LD_PRELOAD": str(interposer())}
 
 
-def record(
-    folder: Path, *commands: list[str], env: dict[str, str] | None = None, port: int | None = None
-) -> Recording:
+def record(folder: Path, *commands: list[str], env: dict[str, str] | None = None, port: int | None = None) -> Recording:
     """Run the commands side by side, recorded; with `port`, those after the first once somebody listens there."""
     rings, raw = folder / "rings", folder / "raw"
-    rings.mkdir(parents=True, mode=0o700)
+    rings.mkdir(parents=True, mode=0o700, exist_ok=True)
     raw.mkdir()
     full = {**preload_env(folder), **(env or {})}
     with native.RingDrain(rings, raw) as drain:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from integration import raw_records
+
 from efaprof.trace import layout
 from efaprof.trace.layout import OP_FUNCTIONS, ObjectKind, OpClass, Shape
 
@@ -90,9 +91,9 @@ def client(build_dir: Path) -> str:
     return str(build_dir / "bin" / "efaprof_client")
 
 
-def run_both(client: str, folder: Path, options: list[str], env: dict[str, str] | None = None):
-    command = [client, "--self", *options]
-    provider = options[options.index("--provider") + 1].partition(";")[0]
+def run_both(client: str, folder: Path, provider: str, options: str, env: dict[str, str] | None = None):
+    command = [client, "--self", "--provider", provider, *options.split()]
+    provider = provider.partition(";")[0]
     env = {"FI_PROVIDER": provider, **(env or {})}  # others take their time to find no device
     bare = raw_records.run_bare(command, env=env)
     recording = raw_records.record(folder, command, env=env)
@@ -150,8 +151,7 @@ def check_matching(recording: raw_records.Recording, pid: int, *, unsolicited: b
 
 @pytest.mark.parametrize(("provider", "variant"), CASES)
 def test_every_call_is_recorded_and_none_is_changed(client: str, tmp_path: Path, provider: str, variant: str):
-    options = ["--provider", provider, "--count", "400", "--size", "2048", *variant.split()]
-    bare, said, recording = run_both(client, tmp_path, options)
+    bare, said, recording = run_both(client, tmp_path, provider, f"--count 400 --size 2048 {variant}")
     assert timeless(said) == timeless(bare)
     assert said.outcome == "ok", said
     assert recording.dropped == 0
@@ -177,8 +177,8 @@ def test_every_call_is_recorded_and_none_is_changed(client: str, tmp_path: Path,
 
 
 def test_immediate_data_flags_lengths_and_remote_addresses_are_those_of_the_calls(client: str, tmp_path: Path):
-    options = "--provider shm --op writedata --cq-format data --size 512 --count 300 --more".split()
-    _, said, recording = run_both(client, tmp_path, options)
+    options = "--op writedata --cq-format data --size 512 --count 300 --more"
+    _, said, recording = run_both(client, tmp_path, "shm", options)
     assert said.outcome == "ok"
     (initiator,), (target,) = recording.pids, recording.children()
     ops = own(recording.of(Shape.OP, OpClass.RMA << 5 | OP_FUNCTIONS[OpClass.RMA].index("writemsg"), pid=initiator))
@@ -194,7 +194,7 @@ def test_immediate_data_flags_lengths_and_remote_addresses_are_those_of_the_call
 
 def test_retries_of_one_call_are_one_record_that_begins_with_the_first(client: str, tmp_path: Path):
     # The first message makes tcp;ofi_rxm connect: it is refused until the connection stands.
-    _, said, recording = run_both(client, tmp_path, "--provider tcp --op send --count 50".split())
+    _, said, recording = run_both(client, tmp_path, "tcp", "--op send --count 50")
     ops = own(recording.of(Shape.OP, pid=recording.pids[0]))
     assert said["eagain"] > 0
     burst = ops[np.argmax(ops["eagain"])]
@@ -204,15 +204,13 @@ def test_retries_of_one_call_are_one_record_that_begins_with_the_first(client: s
 
 
 def test_layers_of_a_layered_provider_are_told_apart_by_depth(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "--provider tcp --op write --count 200".split())
+    _, said, recording = run_both(client, tmp_path, "tcp", "--op write --count 200")
     assert said.outcome == "ok"
     pid = recording.pids[0]
     names = recording.names()
     objects = recording.of(Shape.OBJECT, pid=pid)
     provider = {
-        int(o["fid"]): names.get(int(o["name"]))
-        for o in objects
-        if o["kind"] & 0xFF in (ObjectKind.EP, ObjectKind.SRX)
+        int(o["fid"]): names.get(int(o["name"])) for o in objects if o["kind"] & 0xFF in (ObjectKind.EP, ObjectKind.SRX)
     }
     ops = recording.of(Shape.OP, pid=pid)
     upper, lower = ops[ops["nest"] == 0], ops[ops["nest"] > 0]
@@ -223,7 +221,7 @@ def test_layers_of_a_layered_provider_are_told_apart_by_depth(client: str, tmp_p
 
 
 def test_counter_values_are_recorded_when_they_change(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "--provider shm --op read --counter --count 320".split())
+    _, said, recording = run_both(client, tmp_path, "shm", "--op read --counter --count 320")
     assert said.outcome == "ok"
     counters = recording.of(Shape.CNTR, pid=recording.pids[0])
     assert counters["value"][-1] == 320
@@ -231,7 +229,7 @@ def test_counter_values_are_recorded_when_they_change(client: str, tmp_path: Pat
 
 
 def test_cancelled_receives_end_as_error_entries(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "--provider shm --op cancel --count 100".split())
+    _, said, recording = run_both(client, tmp_path, "shm", "--op cancel --count 100")
     assert said.outcome == "ok"
     entries = own(recording.entries(pid=recording.pids[0]))
     assert len(entries) == 100
@@ -242,7 +240,7 @@ def test_cancelled_receives_end_as_error_entries(client: str, tmp_path: Path):
 
 
 def test_objects_are_described_bound_and_closed(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "--provider shm --op write --size 100 --count 10".split())
+    _, said, recording = run_both(client, tmp_path, "shm", "--op write --size 100 --count 10")
     assert said.outcome == "ok"
     pid = recording.pids[0]
     names = recording.names()
@@ -280,8 +278,7 @@ def test_a_newer_libfabric_is_recorded_alike(client: str, tmp_path: Path, provid
     if not library:
         pytest.skip("no newer libfabric: pip install mpich, or set EFAPROF_LIBFABRIC")
     env = {"LD_LIBRARY_PATH": str(library.parent)}
-    options = ["--provider", provider, "--count", "300", *variant.split()]
-    bare, said, recording = run_both(client, tmp_path, options, env)
+    bare, said, recording = run_both(client, tmp_path, provider, f"--count 300 {variant}", env)
     assert timeless(said) == timeless(bare)
     assert said.outcome == "ok"
     (note,) = set(recording.notes(1))

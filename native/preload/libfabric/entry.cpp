@@ -65,23 +65,6 @@ void note_library(const void *function) {
     }
 }
 
-template <class Real> int open_fabric(const void *library, const fi_fabric_attr *attr, fid_fabric **fabric, Real real) {
-    Thread *thread = thread_now();
-    if (!thread) return real();
-    thread->opened = 0;
-    const uint64_t t_begin = now();
-    const int ret = real();
-    const uint64_t t_end = now();
-    if (ret == 0 && fabric && *fabric) {
-        const ErrnoKept kept;
-        const uint8_t nest = static_cast<uint8_t>(thread->depth < 255 ? thread->depth : 255);
-        note_library(library);
-        opened_fabric({*thread, t_begin, t_end, nest, &(*fabric)->fid, nullptr}, attr ? attr->prov_name : nullptr,
-                      attr ? attr->name : nullptr);
-    }
-    return ret;
-}
-
 // ---- hook provider
 int hook_fabric(fi_fabric_attr *attr, fid_fabric **fabric, void *context) {
     *fabric = attr->fabric; // the very fabric that we were given: we wrap nothing
@@ -90,9 +73,9 @@ int hook_fabric(fi_fabric_attr *attr, fid_fabric **fabric, void *context) {
     if (!thread) return 0;
     const ErrnoKept kept;
     const auto *hooked = static_cast<const fi_provider *>(context);
+    const uint8_t nest = nest_of(thread->depth - (thread->fabrics ? 1 : 0));
     const uint64_t t = now();
     note_library(__builtin_return_address(0));
-    const uint8_t nest = static_cast<uint8_t>(thread->depth < 255 ? thread->depth : 255);
     opened_fabric({*thread, t, t, nest, &attr->fabric->fid, nullptr}, hooked ? hooked->name : nullptr, nullptr);
     return 0;
 }
@@ -112,23 +95,44 @@ __attribute__((destructor)) void stop() {
 } // namespace
 } // namespace efaprof::ofi
 
+using namespace efaprof;
 using namespace efaprof::ofi;
 
 EFAPROF_EXPORT int fi_fabric(fi_fabric_attr *attr, fid_fabric **fabric, void *context) {
     void *symbol = real_function("fi_fabric", "FABRIC_1.1", __builtin_return_address(0));
     auto *real = reinterpret_cast<FabricFn *>(symbol);
     if (!real) return -FI_ENOSYS;
-    if (!is_wanted()) return real(attr, fabric, context);
-    return open_fabric(symbol, attr, fabric, [&] { return real(attr, fabric, context); });
+    Thread *thread = is_wanted() ? thread_now() : nullptr;
+    if (!thread) return real(attr, fabric, context);
+    ++thread->fabrics;
+    const int ret = open_object(
+        nullptr, fabric, [&] { return real(attr, fabric, context); },
+        [&](const Opened &opened) {
+            note_library(symbol);
+            opened_fabric(opened, attr->prov_name, attr->name);
+        });
+    --thread->fabrics;
+    return ret;
 }
 
+// libfabric does this by fi_fabric, which is ours; only a build that binds that inner call to itself leaves work here.
 EFAPROF_EXPORT int fi_fabric2(fi_info *info, fid_fabric **fabric, uint64_t flags, void *context) {
     void *symbol = real_function("fi_fabric2", "FABRIC_1.8", __builtin_return_address(0));
     auto *real = reinterpret_cast<Fabric2Fn *>(symbol);
     if (!real) return -FI_ENOSYS;
-    if (!is_wanted()) return real(info, fabric, flags, context);
-    return open_fabric(symbol, info ? info->fabric_attr : nullptr, fabric,
-                       [&] { return real(info, fabric, flags, context); });
+    Thread *thread = is_wanted() ? thread_now() : nullptr;
+    if (!thread) return real(info, fabric, flags, context);
+    thread->opened = 0;
+    const uint64_t t_begin = now();
+    const int ret = real(info, fabric, flags, context);
+    const uint64_t t_end = now();
+    if (ret == 0) {
+        const ErrnoKept kept;
+        note_library(symbol);
+        opened_fabric({*thread, t_begin, t_end, nest_of(thread->depth), &(*fabric)->fid, nullptr},
+                      info->fabric_attr->prov_name, info->fabric_attr->name);
+    }
+    return ret;
 }
 
 // libfabric keeps state of its own in what we return, so every libfabric of the process gets another one.

@@ -72,6 +72,7 @@ struct Thread {
     uint32_t depth;     // hooked calls open on this thread
     uint64_t current;   // fid of the innermost one
     uint64_t opened;    // fid that the last open recorded, so that an enclosing open of the same does not
+    uint32_t fabrics;   // fi_fabric calls open: a hook provider called by one of them is not a layer below it
     uint32_t retries;   // entries of `retry` in use
     uint32_t retry_seq; // odd while `retry` changes
     Thread *next;       // list of all, never shortened
@@ -91,6 +92,10 @@ inline Thread *thread_now() {
     Thread *thread = this_thread;
     if (__builtin_expect(!thread || thread->fork_generation != *fork_word, 0)) return thread_slow();
     return thread;
+}
+
+inline uint8_t nest_of(uint32_t depth) {
+    return static_cast<uint8_t>(depth < 255 ? depth : 255);
 }
 
 // The stretch of one hooked call. False: not to be recorded, because a function of the same object called this one
@@ -119,7 +124,7 @@ public:
     }
     explicit operator bool() const { return thread_ != nullptr; }
     Thread &thread() { return *thread_; }
-    uint8_t nest() const { return static_cast<uint8_t>(depth_ < 255 ? depth_ : 255); }
+    uint8_t nest() const { return nest_of(depth_); }
 
 private:
     Thread *thread_;
