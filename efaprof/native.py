@@ -195,6 +195,15 @@ def index_records(slots: npt.NDArray[Any]) -> IndexResult:
     return IndexResult(starts[: result.records], int(result.next), int(result.bad_slots), int(result.pads))
 
 
+def _cannot_open(ring_dir: Path, raw_dir: Path, code: int) -> EfaprofError:
+    if code == errno.EWOULDBLOCK:
+        return EfaprofError(f"another efaprof is draining {ring_dir}", hint="wait until it has ended")
+    return EfaprofError(
+        f"cannot drain {ring_dir} into {raw_dir}: {os.strerror(code)}",
+        hint="do both directories exist, and may you write there?",
+    )
+
+
 class RingDrain:
     """Moves the rings of one run to raw files; for one thread of the recording parent."""
 
@@ -205,13 +214,7 @@ class RingDrain:
         spill = os.fsencode(spill_dir) if spill_dir else _ffi().NULL
         self._drain = self._lib.efaprof_drain_open(os.fsencode(ring_dir), spill, os.fsencode(raw_dir), max_bytes)
         if self._drain == _ffi().NULL:
-            code = _ffi().errno
-            raise EfaprofError(
-                f"cannot drain {ring_dir} into {raw_dir}: {os.strerror(code)}",
-                hint="is the disk full or the directory read-only? give another place: -o RUN"
-                if code in (errno.ENOSPC, errno.EROFS, errno.EACCES)
-                else None,
-            )
+            raise _cannot_open(ring_dir, raw_dir, _ffi().errno)
 
     def poll(self, *, everything: bool = False) -> DrainStats:
         """Copy rings over a quarter full (or `everything`). Write errors are in the result and are tried again."""

@@ -10,6 +10,8 @@
 
 namespace efaprof {
 
+constexpr uint64_t kMostSlotsEver = 1ull << 50; // a year of full speed; file offsets stay in range
+
 void DrainRing::turn_bad() {
     unmap();
     status = RingStatus::bad;
@@ -22,13 +24,12 @@ void DrainRing::unmap() {
 }
 
 bool DrainRing::is_sound(const efaprof_header &h, uint64_t file_bytes) const {
-    constexpr uint64_t most_slots = 1ull << 40;
     const bool is_ours = h.magic == EFAPROF_MAGIC && h.version == EFAPROF_FORMAT_VERSION &&
                          h.slot_bytes == EFAPROF_SLOT_BYTES &&
                          (h.clock == EFAPROF_CLOCK_TSC || h.clock == EFAPROF_CLOCK_MONOTONIC);
-    const bool is_sized = (h.capacity & (h.capacity - 1)) == 0 && h.capacity <= most_slots &&
+    const bool is_sized = (h.capacity & (h.capacity - 1)) == 0 && h.capacity <= kMostSlotsEver &&
                           file_bytes == EFAPROF_HEADER_BYTES + h.capacity * EFAPROF_SLOT_BYTES;
-    return is_ours && is_sized && h.tail <= h.head && h.head - h.tail <= h.capacity;
+    return is_ours && is_sized && h.tail <= h.head && h.head - h.tail <= h.capacity && h.head <= kMostSlotsEver;
 }
 
 void DrainRing::open() {
@@ -64,7 +65,7 @@ bool DrainRing::look() {
         return false;
     }
     const uint64_t now = __atomic_load_n(&header->head, __ATOMIC_ACQUIRE);
-    if (now < head || now - tail > capacity) {
+    if (now < head || now - tail > capacity || now > kMostSlotsEver) {
         turn_bad();
         return false;
     }

@@ -77,8 +77,9 @@ static bool is_root_view(const Viewpoint &here) {
 }
 
 Life life_of(const Viewpoint &here, const efaprof_header &ring) {
-    if (memcmp(here.boot_id, ring.boot_id, sizeof here.boot_id) != 0 || ring.pid_ns == 0) return Life::unknown;
+    if (memcmp(here.boot_id, ring.boot_id, sizeof here.boot_id) != 0) return Life::unknown;
     if (ring.pid_ns == here.pid_ns) return life_here(ring.pid, ring.process_start);
+    if (ring.pid_ns == 0 || here.pid_ns == 0) return Life::unknown;
     const Life life = life_in_other_namespace(ring.pid, ring.process_start);
     return life == Life::dead && !is_root_view(here) ? Life::unknown : life;
 }

@@ -50,6 +50,12 @@ uint32_t *control_map(const char *ring_dir, const char *spill_dir, bool create) 
     return map == MAP_FAILED ? nullptr : static_cast<uint32_t *>(map);
 }
 
+// ---- settings -------------------------------------------------------------------------------------
+// Read when the library is loaded, if recording is wanted then: a program may change its environment in one thread
+// while another makes its first record, or clear it. Else read when first needed.
+
+static Settings g_settings; // ring_dir is empty when it was not read at load
+
 static uint64_t number_of_env(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
     if (text == nullptr || *text == 0) return otherwise;
@@ -67,35 +73,50 @@ static uint64_t ring_bytes_wanted() {
     return bytes;
 }
 
-static bool path_of_env(const char *name, char *into) {
+static void path_of_env(const char *name, char *into) {
     const char *text = getenv(name);
-    if (text == nullptr) text = "";
     Text path(into, kPathMax);
-    path.add(text);
-    if (!path.ok()) into[0] = 0;
-    return into[0] != 0;
+    if (!path.add(text != nullptr ? text : "").ok()) into[0] = 0;
 }
 
-static void fill(Process &p) {
-    p.recording = path_of_env("EFAPROF_RING_DIR", p.ring_dir);
-    p.paused = &g_paused;
-    p.pid = static_cast<uint32_t>(getpid());
-    if (!p.recording) return;
-    path_of_env("EFAPROF_SPILL_DIR", p.spill_dir);
-    if (uint32_t *control = control_map(p.ring_dir, p.spill_dir, false)) p.paused = control;
-    p.buffer = ring_bytes_wanted();
-    p.total = number_of_env("EFAPROF_BUFFER_TOTAL", 0);
+static void read_environment(Settings &settings) {
+    path_of_env("EFAPROF_RING_DIR", settings.ring_dir);
+    if (settings.ring_dir[0] == 0) return;
+    path_of_env("EFAPROF_SPILL_DIR", settings.spill_dir);
+    settings.buffer = ring_bytes_wanted();
+    settings.total = number_of_env("EFAPROF_BUFFER_TOTAL", 0);
+}
+
+__attribute__((constructor)) static void read_environment_at_load() {
+    read_environment(g_settings);
+}
+
+// ---- the page -------------------------------------------------------------------------------------
+
+static void fill_identity(Process &p) {
     boot_id_read(p.boot_id);
     struct stat ns;
     if (stat("/proc/self/ns/pid", &ns) == 0) p.pid_ns = ns.st_ino;
     char text[1024];
     p.start = parse_stat(text, read_whole("/proc/self/stat", text, sizeof text)).start;
     utsname names;
-    if (uname(&names) == 0) {
-        Text(p.host, sizeof p.host).add(names.nodename);
-        for (char *at = p.host; *at != 0; ++at)
-            if (*at == '/') *at = '_';
-    }
+    if (uname(&names) != 0) return;
+    Text(p.host, sizeof p.host).add(names.nodename);
+    for (char *at = p.host; *at != 0; ++at)
+        if (*at == '/') *at = '_';
+}
+
+static void fill(Process &p) {
+    if (g_settings.ring_dir[0] != 0)
+        p.settings = g_settings;
+    else
+        read_environment(p.settings);
+    p.paused = &g_paused;
+    p.pid = static_cast<uint32_t>(getpid());
+    p.recording = p.settings.ring_dir[0] != 0;
+    if (p.recording == 0) return;
+    if (uint32_t *control = control_map(p.settings.ring_dir, p.settings.spill_dir, false)) p.paused = control;
+    fill_identity(p);
 }
 
 static void wipe_after_fork() {

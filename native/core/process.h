@@ -11,20 +11,24 @@ constexpr uint64_t kDefaultBuffer = 4u << 20;       // bytes of slots in a ring
 constexpr uint64_t kSmallestBuffer = 256u << 10;    // halving a ring for want of space stops here
 constexpr uint32_t kMostSlots = 1 + EFAPROF_CQ_MAX; // of the largest record
 
+struct Settings {             // from the environment
+    uint64_t buffer;          // bytes of slots wanted per ring, a power of two
+    uint64_t total;           // bytes of all rings of the run together; 0 = a quarter of the free space
+    char ring_dir[kPathMax];  // empty = do not record
+    char spill_dir[kPathMax]; // empty = none
+};
+
 struct Process {
     uint32_t generation;      // never the same twice in a line of descent; 0 = not known yet
     uint32_t recording;       // EFAPROF_RING_DIR is set
     uint32_t *paused;         // word of the run's control file, or without one a word of this library
     efaprof_header *overflow; // a ring without slots: where threads that got no ring count what they lose
-    uint64_t buffer;          // bytes of slots wanted per ring, a power of two
-    uint64_t total;           // bytes of all rings of the run together; 0 = a quarter of the free space
+    Settings settings;
     uint64_t boot_id[2];
     uint64_t pid_ns;
     uint64_t start; // field 22 of /proc/self/stat
     uint32_t pid;
     char host[64];
-    char ring_dir[kPathMax];
-    char spill_dir[kPathMax]; // empty when not given
 };
 static_assert(sizeof(Process) <= 4096, "one page");
 
@@ -33,7 +37,7 @@ extern Process *g_process; // never NULL
 // The process's page, made (or made again after a fork) when need be. NULL only when there is no memory.
 Process *process_find();
 
-// The next process_find() reads the environment again. Records of the old generation are not published any more.
+// The next process_find() reads the environment. Records of the old generation are not published any more.
 void process_renew();
 
 // The process as known so far: generation 0 = not at all.

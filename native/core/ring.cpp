@@ -66,9 +66,10 @@ static uint64_t room_for_ring(const Process &process, const char *directory) {
     if (statfs(directory, &fs) != 0) return 0;
     const uint64_t free = static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_frsize);
     uint64_t used, limit;
-    if (process.total != 0) {
-        used = bytes_of_rings(process.ring_dir) + (process.spill_dir[0] ? bytes_of_rings(process.spill_dir) : 0);
-        limit = process.total;
+    if (process.settings.total != 0) {
+        used = bytes_of_rings(process.settings.ring_dir) +
+               (process.settings.spill_dir[0] ? bytes_of_rings(process.settings.spill_dir) : 0);
+        limit = process.settings.total;
     } else {
         used = bytes_of_rings(directory);
         limit = (free + used) / 4;
@@ -189,12 +190,16 @@ static void publish_ring(Ring *ring) {
     __atomic_fetch_add(&g_ring_count, 1, __ATOMIC_RELAXED);
 }
 
+static bool is_for_want_of_space(int error) { // EAGAIN: of memory that mlockall would lock
+    return error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EFBIG || error == EAGAIN;
+}
+
 static Ring *make_ring_that_fits(const Process &process, const char *directory, uint32_t tid) {
     const uint64_t room = room_for_ring(process, directory);
-    for (uint64_t bytes = process.buffer;; bytes /= 2) {
+    for (uint64_t bytes = process.settings.buffer;; bytes /= 2) {
         if (bytes + EFAPROF_HEADER_BYTES <= room) {
             if (Ring *ring = make_ring(process, directory, bytes / EFAPROF_SLOT_BYTES, tid)) return ring;
-            if (errno != ENOSPC && errno != EDQUOT && errno != ENOMEM && errno != EFBIG) return nullptr;
+            if (!is_for_want_of_space(errno)) return nullptr;
         } else {
             errno = ENOSPC;
         }
@@ -255,8 +260,9 @@ Ring *ring_take(Process &process, uint32_t tid) {
         return ring;
     }
     const SignalsBlocked blocked;
-    ring = make_ring_that_fits(process, process.ring_dir, tid);
-    if (ring == nullptr && process.spill_dir[0] != 0) ring = make_ring_that_fits(process, process.spill_dir, tid);
+    ring = make_ring_that_fits(process, process.settings.ring_dir, tid);
+    if (ring == nullptr && process.settings.spill_dir[0] != 0)
+        ring = make_ring_that_fits(process, process.settings.spill_dir, tid);
     if (ring != nullptr) publish_ring(ring);
     return ring;
 }
@@ -270,8 +276,9 @@ efaprof_header *ring_overflow(Process &process, uint32_t tid) {
     efaprof_header *header = __atomic_load_n(&process.overflow, __ATOMIC_ACQUIRE);
     if (header != nullptr) return header;
     const SignalsBlocked blocked;
-    Ring *ring = make_ring(process, process.ring_dir, 0, tid);
-    if (ring == nullptr && process.spill_dir[0] != 0) ring = make_ring(process, process.spill_dir, 0, tid);
+    Ring *ring = make_ring(process, process.settings.ring_dir, 0, tid);
+    if (ring == nullptr && process.settings.spill_dir[0] != 0)
+        ring = make_ring(process, process.settings.spill_dir, 0, tid);
     if (ring != nullptr) {
         publish_ring(ring);
         // Should another thread be first, both files stay: the sum of their counts is right.

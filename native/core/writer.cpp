@@ -108,12 +108,14 @@ static bool announce_thread(State &s) {
     return true;
 }
 
-static void count_without_ring(State &s, Process &process, uint32_t tid) {
+// may_make: making the place where to count costs system calls, and may fail each time.
+static void count_without_ring(State &s, Process &process, uint32_t tid, bool may_make) {
     s.failed += 1;
-    if (efaprof_header *header = ring_overflow(process, tid)) {
-        add(&header->failed, __atomic_exchange_n(&s.failed, 0u, __ATOMIC_RELAXED));
-        add(&header->nested, __atomic_exchange_n(&s.nested, 0u, __ATOMIC_RELAXED));
-    }
+    efaprof_header *header =
+        may_make ? ring_overflow(process, tid) : __atomic_load_n(&process.overflow, __ATOMIC_ACQUIRE);
+    if (header == nullptr) return;
+    add(&header->failed, __atomic_exchange_n(&s.failed, 0u, __ATOMIC_RELAXED));
+    add(&header->nested, __atomic_exchange_n(&s.nested, 0u, __ATOMIC_RELAXED));
 }
 
 static void attach(State &s, Ring &ring) {
@@ -144,11 +146,12 @@ static bool have_ring(State &s) {
     }
     if (process->recording == 0) return false;
     if (s.ring != nullptr) return true;
-    const auto tid = static_cast<uint32_t>(syscall(SYS_gettid));
-    Ring *ring = s.waits == 0 ? ring_take(*process, tid) : nullptr;
+    const bool tries = s.waits == 0;
+    const auto tid = tries ? static_cast<uint32_t>(syscall(SYS_gettid)) : 0;
+    Ring *ring = tries ? ring_take(*process, tid) : nullptr;
     if (ring == nullptr) {
-        s.waits = s.waits == 0 ? records_between_tries : s.waits - 1;
-        count_without_ring(s, *process, tid);
+        s.waits = tries ? records_between_tries : s.waits - 1;
+        count_without_ring(s, *process, tid, tries);
         return false;
     }
     attach(s, *ring);

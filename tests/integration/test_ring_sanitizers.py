@@ -18,7 +18,12 @@ def build(folder: Path, sanitizers: str) -> Path:
     cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if cmake is None:
         pytest.skip("no cmake: pip install cmake")
-    options = [f"-DEFAPROF_SANITIZE={sanitizers}", "-DEFAPROF_TESTS=ON", "-DEFAPROF_LIBFABRIC=OFF", "-DEFAPROF_CUDA=OFF"]
+    options = [
+        f"-DEFAPROF_SANITIZE={sanitizers}",
+        "-DEFAPROF_TESTS=ON",
+        "-DEFAPROF_LIBFABRIC=OFF",
+        "-DEFAPROF_CUDA=OFF",
+    ]
     for command in (
         [cmake, "-S", REPO, "-B", folder, *options],
         [cmake, "--build", folder, "--parallel", "2", "--target", "ring_stress", "index_guard"],

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from efaprof.native import RingDrain, index_records
 from efaprof.trace import layout
 from efaprof.trace.layout import HEADER, HEADER_BYTES, SLOT_BYTES, Shape
 
 _ACCOUNTS_BYTES = 65536
-_M64 = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,14 @@ class Bench:
     def raw(self) -> list[RawRing]:
         return [read_raw(path) for path in sorted(self.raw_dir.glob("*.efr"))]
 
+    def account_for_everything(self, dropped: int, *, killed: bool = False) -> None:
+        """Every published record arrived, every refused one is counted; a kill may fall between the two accounts."""
+        published, refused, found = self.published(), self.refused(), self.found()
+        for tag in np.flatnonzero(published):
+            extra = len(found[int(tag)].sequences) - published[tag]
+            assert extra == 0 or (killed and extra == 1)
+        assert dropped == refused.sum() or (killed and 0 <= dropped - refused.sum() <= 2)
+
     def found(self) -> dict[int, Found]:
         """All test records of the run by tag; each tag's sequences must be 0, 1, 2 … without gap or repetition."""
         found: dict[int, Found] = {}
@@ -174,3 +183,47 @@ def make_bench(folder: Path, programs: Path, *, ring_dir: Path | None = None) ->
     accounts = folder / "accounts"
     accounts.write_bytes(bytes(_ACCOUNTS_BYTES))
     return Bench(programs, rings, folder / "raw", folder / "spill", accounts)
+
+
+Mounter = Callable[[Path, str], None]
+
+
+@contextmanager
+def mounting() -> Iterator[Mounter]:
+    """A function that mounts a small file system (`tmpfs size=1m`, `ramfs`) on a folder, or skips for want of root."""
+    mounted: list[Path] = []
+
+    def mount(path: Path, what: str) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+        kind, *options = what.split()
+        command = ["mount", "-t", kind, *(["-o", *options] if options else []), kind, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"{' '.join(command)}: {done.stderr.strip()} (needs root)")
+        mounted.append(path)
+
+    try:
+        yield mount
+    finally:
+        for path in reversed(mounted):
+            subprocess.run(["umount", "-l", path], check=True)
+
+
+def valid_ring(bench: Bench) -> Path:
+    """The ring of a program that wrote 100 records and ended."""
+    bench.run("ring_writer", str(bench.accounts_path), "1", "100", "0", EFAPROF_BUFFER=str(256 << 10))
+    (ring,) = bench.ring_dir.glob("*.ring")
+    return ring
+
+
+def change(path: Path, **fields: int) -> None:
+    """Set fields of a ring's header."""
+    header = np.fromfile(path, HEADER, count=1)
+    for name, value in fields.items():
+        header[name] = value
+    with path.open("r+b") as file:
+        file.write(header.tobytes())
+
+
+def own_start() -> int:
+    return int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

@@ -67,7 +67,7 @@ def test_a_folder_without_the_library_is_said(monkeypatch: pytest.MonkeyPatch, t
 
 def test_an_installation_without_the_library_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EFAPROF_LIB_DIR", raising=False)
-    with pytest.raises(EfaprofError, match="libnone.so is not part of this installation") as caught:
+    with pytest.raises(EfaprofError, match=r"libnone\.so is not part of this installation") as caught:
         native.lib_path("libnone.so")
     assert "pip install" in (caught.value.hint or "")
 
@@ -101,7 +101,9 @@ def test_a_library_of_another_version_is_said(tmp_path: Path, source: str) -> No
 def readelf(*args: str) -> str:
     if shutil.which("readelf") is None:
         pytest.skip("no readelf: apt-get install binutils")
-    return subprocess.run(["readelf", "-W", *args, native.lib_path()], check=True, capture_output=True, text=True).stdout
+    return subprocess.run(
+        ["readelf", "-W", *args, native.lib_path()], check=True, capture_output=True, text=True
+    ).stdout
 
 
 def test_the_library_needs_nothing_but_libc() -> None:
@@ -210,7 +212,7 @@ def test_the_header_says_who_wrote(recording: Recording) -> None:
     assert header["producer"] == b"a test that has"
     assert header["pid"] == os.getpid()
     assert header["host"].decode() == os.uname().nodename[:63]
-    assert header["pid_ns"] == os.stat("/proc/self/ns/pid").st_ino
+    assert header["pid_ns"] == Path("/proc/self/ns/pid").stat().st_ino
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
     assert [f"{half:016x}" for half in header["boot_id"].tolist()] == [boot[:16], boot[16:]]
     assert int(header["process_start"]) == int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])

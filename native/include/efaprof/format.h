@@ -38,8 +38,8 @@ enum efaprof_clock { EFAPROF_CLOCK_TSC = 1, EFAPROF_CLOCK_MONOTONIC = 2 };
 
 // Life of a ring. Only its producer stores here; the drain only reads.
 enum efaprof_ring_state {
-    EFAPROF_RING_OPEN = 1, // a thread writes it
-    EFAPROF_RING_FREE = 2, // its thread ended; another thread of the process may claim it
+    EFAPROF_RING_OPEN = 1,   // a thread writes it
+    EFAPROF_RING_FREE = 2,   // its thread ended; another thread of the process may claim it
     EFAPROF_RING_CLOSED = 3, // its process lives on but never writes it again (efaprof_restart)
 };
 

@@ -78,7 +78,9 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     if compiler is None:
         pytest.skip("no C compiler: apt-get install gcc")
     folder = tmp_path_factory.mktemp("layout")
-    lines = [f'printf("%s\\n  \\"%s\\": %llu", comma, "{e}", (unsigned long long)({e})); comma = ",";' for e in expressions()]
+    lines = [
+        f'printf("%s\\n  \\"%s\\": %llu", comma, "{e}", (unsigned long long)({e})); comma = ",";' for e in expressions()
+    ]
     source = folder / "layout.c"
     body = "\n    ".join(lines)
     source.write_text(
@@ -98,7 +100,9 @@ def test_the_mirror_says_what_the_compiler_says(compiled: dict[str, int]) -> Non
 
 def test_every_record_of_the_header_is_mirrored() -> None:
     text = (REPO / "native/include/efaprof/format.h").read_text()
-    structs = {line.split()[1].removeprefix("efaprof_") for line in text.splitlines() if line.startswith("struct efaprof_")}
+    structs = {
+        line.split()[1].removeprefix("efaprof_") for line in text.splitlines() if line.startswith("struct efaprof_")
+    }
     assert structs == set(STRUCTS.values())
 
 
