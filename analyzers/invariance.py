@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from efaprof.analyzers.batches import Estimate
     from efaprof.analyzers.load_points import LoadPoint
 
     Floats = NDArray[np.float64]
@@ -82,13 +83,8 @@ def flatness(
         return None
     slope, units = _slope(points)
     doublings = math.log2(loads[-1] / loads[0])
-    interval = slope.interval(TOST_LEVEL)
-    wide = slope.interval(SLOPE_LEVEL)
-    change, lo, hi, lo95, hi95 = (
-        None if value is None else math.expm1(value * doublings)
-        for value in (slope.value, interval.lo, interval.hi, wide.lo, wide.hi)
-    )
-    assert change is not None
+    lo, hi = _changes(slope.interval(TOST_LEVEL), doublings)
+    lo95, hi95 = _changes(slope.interval(SLOPE_LEVEL), doublings)
     is_significant = lo95 is not None and hi95 is not None and (lo95 > 0 or hi95 < 0)
     if lo is not None and hi is not None and -margin < lo and hi < margin:
         outcome = Outcome.FLAT
@@ -96,7 +92,7 @@ def flatness(
         outcome = Outcome.LOAD_SENSITIVE if is_significant else Outcome.INCONCLUSIVE
     return Flatness(
         outcome=outcome,
-        change=change,
+        change=math.expm1(slope.value * doublings),
         lo=lo,
         hi=hi,
         lo95=lo95,
@@ -111,6 +107,12 @@ def flatness(
         is_one_run_per_load=all(point.runs == 1 for point in points),
         leverage=leverage,
     )
+
+
+def _changes(slope: Estimate, doublings: float) -> tuple[float | None, float | None]:
+    """Bounds of a slope as shares over the sweep."""
+    bounds = [None if bound is None else math.expm1(bound * doublings) for bound in (slope.lo, slope.hi)]
+    return bounds[0], bounds[1]
 
 
 def _slope(points: Sequence[LoadPoint]) -> tuple[Mean, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import numpy as np
 from efaprof.analyzers import waves as wave_cut
 from efaprof.analyzers.chunks import ChunkStats, Stalls
 from efaprof.analyzers.means import Mean, from_interval
-from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts
+from efaprof.analyzers.serving import Cell, CellKey, Format, RequestCounts, Summary
 from efaprof.trace.layers import Provenance
 
 if TYPE_CHECKING:
@@ -41,24 +41,24 @@ class LoadPoint:
     formats: tuple[Format, ...]
     mean: Mean  # ITL, ms
     per_user_tok_s: float  # mean over requests of 1000/ITL; 1000/mean ITL where requests are not known
-    per_user_provenance: Provenance
     unit: Unit
     units: int
-    unit_means_ms: NDArray[np.float64] | None  # one mean per unit; None for summaries
-    icc: float | None
-    icc_provenance: Provenance
-    lag1: float | None
-    wave_kind: wave_cut.WaveKind | None
-    warmup_waves: int
-    cold_ttft: float | None
-    counts: RequestCounts
-    chunks: ChunkStats | None
-    stall_ms_per_token: float | None  # part of the mean ITL that stalls added
     sessions_ns: tuple[int | None, ...]
-    model: str | None
-    concurrency_provenance: Provenance
-    ops_per_step: float | None
-    warnings: tuple[str, ...]
+    counts: RequestCounts
+    per_user_provenance: Provenance = Provenance.MEASURED
+    unit_means_ms: NDArray[np.float64] | None = None  # one mean per unit; None for summaries
+    icc: float | None = None
+    icc_provenance: Provenance = Provenance.MEASURED
+    lag1: float | None = None
+    wave_kind: wave_cut.WaveKind | None = None
+    warmup_waves: int = 0
+    cold_ttft: float | None = None
+    chunks: ChunkStats | None = None
+    stall_ms_per_token: float | None = None  # part of the mean ITL that stalls added
+    model: str | None = None
+    concurrency_provenance: Provenance = Provenance.MEASURED
+    ops_per_step: float | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -93,81 +93,67 @@ def _from_requests(cell: Cell, warmup: int | None) -> LoadPoint:
     found = wave_cut.clustered_mean(waves, requests.itl_ms, skip=dropped)
     kept = requests.itl_ms[waves.wave >= dropped]
     stalls = cell.chunks.stalls if cell.chunks else None
-    tokens = int(np.maximum(requests.tokens - 1, 0).sum())
-    warnings = list(cell.warnings)
-    if found.lag1 is not None and found.lag1 >= MAX_LAG1 and found.waves >= wave_cut.MIN_LAG1_WAVES:
-        warnings.append(
-            f"{cell.source}: wave means drift or hang together (lag-1 {found.lag1:.2f}): the interval is too narrow"
-        )
-    return LoadPoint(
-        key=cell.key,
-        sources=(cell.source,),
-        formats=(cell.format,),
-        mean=found.mean,
-        per_user_tok_s=float((1000.0 / kept).mean()),
-        per_user_provenance=Provenance.MEASURED,
-        unit=Unit.WAVE,
-        units=found.waves,
+    point = _bare(cell, found.mean, float((1000.0 / kept).mean()), Unit.WAVE, found.waves)
+    return replace(
+        point,
         unit_means_ms=found.wave_means,
         icc=found.icc,
-        icc_provenance=Provenance.MEASURED,
         lag1=found.lag1,
         wave_kind=waves.kind,
         warmup_waves=dropped,
         cold_ttft=wave_cut.cold_start(waves, requests.ttft_ms),
-        counts=cell.counts,
-        chunks=cell.chunks,
-        stall_ms_per_token=stalls.excess_ms / tokens if stalls and tokens else None,
-        sessions_ns=(cell.session_ns,),
-        model=cell.model,
-        concurrency_provenance=cell.concurrency_provenance,
-        ops_per_step=cell.ops_per_step,
-        warnings=tuple(warnings),
+        stall_ms_per_token=stalls.excess_ms / int((requests.tokens - 1).sum()) if stalls else None,
+        warnings=(*cell.warnings, *_drift_warnings(cell.source, found.lag1)),
     )
 
 
-def _from_summary(cell: Cell) -> LoadPoint:
-    """Batches of our own run, or ⌈requests/concurrency⌉ waves with intraclass correlation 1.
+def _drift_warnings(source: str, lag1: float | None) -> list[str]:
+    if lag1 is None or lag1 < MAX_LAG1:
+        return []
+    return [f"{source}: wave means drift or hang together (lag-1 {lag1:.2f}): the interval is too narrow"]
 
-    The exported spread has ddof = 0 over requests; with correlation 1 it is also the spread over waves.
-    """
-    summary = cell.summary
-    if summary.batches is not None:
-        unit, units = Unit.BATCH, summary.batches
-        mean = from_interval(summary.mean_itl_ms, summary.lo_itl_ms, summary.hi_itl_ms, units)
-    else:
-        unit, units = Unit.ASSUMED_WAVE, math.ceil(summary.requests / max(cell.key.concurrency, 1))
-        error = None
-        if summary.std_itl_ms is not None and units > 1 and summary.requests > 1:
-            variance = summary.std_itl_ms**2 * summary.requests / (summary.requests - 1)
-            error = math.sqrt(variance / units)
-        mean = Mean(summary.mean_itl_ms, error, float(units - 1) if error is not None else None)
-    given = summary.per_user_tok_s
+
+def _bare(cell: Cell, mean: Mean, tok_s: float, unit: Unit, units: int) -> LoadPoint:
+    """What is said of a cell whatever its data are."""
     return LoadPoint(
         key=cell.key,
         sources=(cell.source,),
         formats=(cell.format,),
         mean=mean,
-        per_user_tok_s=1000.0 / summary.mean_itl_ms if given is None else given,
-        per_user_provenance=Provenance.DERIVED if given is None else Provenance.MEASURED,
+        per_user_tok_s=tok_s,
         unit=unit,
         units=units,
-        unit_means_ms=None,
-        icc=1.0 if unit is Unit.ASSUMED_WAVE else None,
-        icc_provenance=Provenance.ASSUMED if unit is Unit.ASSUMED_WAVE else Provenance.MEASURED,
-        lag1=None,
-        wave_kind=None,
-        warmup_waves=0,
-        cold_ttft=None,
+        sessions_ns=(cell.session_ns,),
         counts=cell.counts,
         chunks=cell.chunks,
-        stall_ms_per_token=None,
-        sessions_ns=(cell.session_ns,),
         model=cell.model,
         concurrency_provenance=cell.concurrency_provenance,
         ops_per_step=cell.ops_per_step,
         warnings=cell.warnings,
     )
+
+
+def _from_summary(cell: Cell) -> LoadPoint:
+    """Batches of our own run, or ⌈requests/concurrency⌉ waves with intraclass correlation 1."""
+    summary = cell.summary
+    given = summary.per_user_tok_s
+    tok_s = 1000.0 / summary.mean_itl_ms if given is None else given
+    if summary.batches is not None:
+        mean = from_interval(summary.mean_itl_ms, summary.lo_itl_ms, summary.hi_itl_ms, summary.batches)
+        point = _bare(cell, mean, tok_s, Unit.BATCH, summary.batches)
+    else:
+        units = math.ceil(summary.requests / max(cell.key.concurrency, 1))
+        point = _bare(cell, _summary_mean(summary, units), tok_s, Unit.ASSUMED_WAVE, units)
+        point = replace(point, icc=1.0, icc_provenance=Provenance.ASSUMED)
+    return replace(point, per_user_provenance=Provenance.DERIVED) if given is None else point
+
+
+def _summary_mean(summary: Summary, waves: int) -> Mean:
+    """The spread over requests (ddof = 0) taken as that over waves, which correlation 1 means."""
+    if summary.std_itl_ms is None or waves < 2 or summary.requests < 2:
+        return Mean(summary.mean_itl_ms, None, None)
+    variance = summary.std_itl_ms**2 * summary.requests / (summary.requests - 1)
+    return Mean(summary.mean_itl_ms, math.sqrt(variance / waves), float(waves - 1))
 
 
 def _pool(points: Sequence[LoadPoint]) -> LoadPoint:
@@ -178,17 +164,12 @@ def _pool(points: Sequence[LoadPoint]) -> LoadPoint:
     count = len(points)
     ops = [point.ops_per_step for point in points if point.ops_per_step is not None]
     stalls = [point.stall_ms_per_token for point in points if point.stall_ms_per_token is not None]
-    first = points[0]
-    counts = RequestCounts()
-    for point in points:
-        counts = counts + point.counts
-    return LoadPoint(
-        key=first.key,
+    return replace(
+        points[0],
         sources=tuple(source for point in points for source in point.sources),
         formats=tuple(dict.fromkeys(form for point in points for form in point.formats)),
         mean=Mean(float(means.mean()), float(means.std(ddof=1)) / math.sqrt(count), float(count - 1)),
         per_user_tok_s=float(np.mean([point.per_user_tok_s for point in points])),
-        per_user_provenance=first.per_user_provenance,
         unit=Unit.RUN,
         units=count,
         unit_means_ms=means,
@@ -198,12 +179,10 @@ def _pool(points: Sequence[LoadPoint]) -> LoadPoint:
         wave_kind=None,
         warmup_waves=sum(point.warmup_waves for point in points),
         cold_ttft=max((point.cold_ttft for point in points if point.cold_ttft is not None), default=None),
-        counts=counts,
+        counts=sum((point.counts for point in points), RequestCounts()),
         chunks=_pool_chunks([point.chunks for point in points if point.chunks is not None]),
         stall_ms_per_token=float(np.mean(stalls)) if stalls else None,
         sessions_ns=tuple(session for point in points for session in point.sessions_ns),
-        model=first.model,
-        concurrency_provenance=first.concurrency_provenance,
         ops_per_step=float(np.mean(ops)) if ops else None,
         warnings=tuple(dict.fromkeys(warning for point in points for warning in point.warnings)),
     )

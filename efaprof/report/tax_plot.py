@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 HOST_PATH = ("#e8710a", "#b45309", "#f6a04d", "#7c3a03")
 KERNEL_POSTED = ("#7b3fe4", "#5b21b6", "#a78bfa", "#3b0f82")
 NEUTRAL = ("#6b7280", "#9ca3af", "#374151")
-_KERNEL_NAMES = re.compile(r"gdaki|ibgda|gda|kernel|native|gpu", re.IGNORECASE)
+_KERNEL_NAMES = re.compile(r"gda|kernel|native", re.IGNORECASE)
 _MARKERS = "osD^vP"
 SUFFIXES = (".svg", ".png")
 
