@@ -30,6 +30,27 @@ class Verdict:
     next_experiment: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A known feature that a rule was tested on, with the threshold of the test."""
+
+    feature: Feature
+    bound: str
+    threshold: float
+
+
+def evidence(verdict: Verdict, features: Mapping[str, Feature]) -> tuple[Evidence, ...]:
+    """Known features behind the rules that hold, each once; behind every rule when none does."""
+    rules = [*RULES, LAST_RULE]
+    holding = {label for label, outcome in verdict.rules if outcome}
+    tests = [test for rule in rules if not holding or rule.label in holding for test in tests_of(rule.condition)]
+    found: dict[str, Evidence] = {}
+    for test in tests:
+        if test.feature in features and test.over is None:
+            found.setdefault(test.feature, Evidence(features[test.feature], test.bound.value, test.threshold))
+    return tuple(found.values())
+
+
 def decide(features: Mapping[str, Feature], *, defects: tuple[str, ...] = ()) -> Verdict:
     """The verdict for these features. `defects` are failed quality tests, worst first: they stop every path label.
 

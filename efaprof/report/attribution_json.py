@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import COMM_ACTIVE
+from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.trace.layers import Layer, Match, Provenance
 
@@ -27,7 +28,7 @@ MEASURED, DERIVED = Provenance.MEASURED.value, Provenance.DERIVED.value
 def attribution_document(report: AttributionReport) -> dict[str, Any]:
     """The whole report; numbers are not rounded."""
     recorded = report.recorded
-    return {
+    document: dict[str, Any] = {
         "schema": SCHEMA,
         "run": _run(report),
         "method": report.method,
@@ -55,11 +56,15 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "skew_by": [],
         "operations": _operations(recorded),
         "utilisation": _utilisation(recorded),
-        "delivery": _delivery(recorded),
+        "delivery": _delivery(report),
         "verdict": _verdict(report),
         "gates": [],
         "warnings": list(report.warnings),
     }
+    if report.decode is not None:
+        document |= decode_json.decode_keys(report.decode)
+        document["operations"] |= decode_json.operation_keys(report.decode)
+    return document
 
 
 def _run(report: AttributionReport) -> dict[str, Any]:
@@ -189,11 +194,11 @@ def _utilisation(recorded: Recorded) -> dict[str, Any]:
     }
 
 
-def _delivery(recorded: Recorded) -> dict[str, Any]:
-    moved = recorded.movement
+def _delivery(report: AttributionReport) -> dict[str, Any]:
+    moved = report.recorded.movement
     return {
-        "level": recorded.delivery_level,
-        "evidence": DELIVERY[recorded.delivery_level],
+        "level": report.delivery_level,
+        "evidence": DELIVERY[report.delivery_level],
         "nic": None
         if moved is None
         else {

@@ -9,6 +9,7 @@ from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import Recorded, summarise
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
+from efaprof.report.decode_report import decode_section
 from efaprof.trace.layers import DispatchPath
 from efaprof.trace.manifest import ProbeState
 
@@ -17,12 +18,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from efaprof.analyzers.verdict import Verdict
+    from efaprof.report.decode_report import DecodeSection
     from efaprof.trace.manifest import Manifest
     from efaprof.trace.reader import Facts, Tables
     from efaprof.trace.rundir import Run
 
 PER_OPERATION = "per-operation"
 OPERATIONS = "operations"  # scope of a report without steps
+RANK_LOCAL = "rank-local"  # scope of one with steps: each rank's own view, mean over ranks
+PAYLOAD_VERIFIED = 3
 DELIVERY = (
     "posts returned",
     "local completions",
@@ -57,36 +61,44 @@ class AttributionReport:
     method: str
     scope: str
     recorded: Recorded
+    decode: DecodeSection | None  # of one run with marked decode steps
     verdict: Verdict
     next_command: str
     warnings: tuple[str, ...]
+
+    @property
+    def delivery_level(self) -> int:
+        """How far delivery is proven, as an index of DELIVERY."""
+        return PAYLOAD_VERIFIED if self.decode and self.decode.is_verified else self.recorded.delivery_level
 
 
 def report_on(runs: Sequence[tuple[Run, Tables]], *, by: By = By.KIND) -> AttributionReport:
     """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
     recorded = summarise([tables for _, tables in runs], by)
-    if not recorded.everything:
+    steps = decode_section(*runs[0], recorded) if len(runs) == 1 else None
+    if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]
     return AttributionReport(
-        run=_run_section(runs, recorded),
-        method=PER_OPERATION,
-        scope=OPERATIONS,
+        run=_run_section(runs, recorded, steps),
+        method=steps.decode.split.method if steps else PER_OPERATION,
+        scope=RANK_LOCAL if steps else OPERATIONS,
         recorded=recorded,
-        verdict=decide({}),
+        decode=steps,
+        verdict=steps.decode.verdict if steps else decide({}),
         next_command=f"efaprof open {first.path}",
-        warnings=tuple(_warnings(runs, recorded)),
+        warnings=tuple(_warnings(runs, recorded, steps)),
     )
 
 
-def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> RunSection:
+def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: DecodeSection | None) -> RunSection:
     first = runs[0][0].manifest
     providers = {name for _, tables in runs for name in tables.objects["provider"].drop_nulls().unique()}
     return RunSection(
         runs=tuple(run.path.resolve().name for run, _ in runs),
         program=first.program,
         command=tuple(first.command),
-        path=DispatchPath.LIBFABRIC,
+        path=DispatchPath(first.fingerprint.get("path", DispatchPath.PROXY)) if steps else DispatchPath.LIBFABRIC,
         processes=recorded.processes,
         host=first.host,
         started_realtime_ns=first.started_realtime_ns,
@@ -110,12 +122,16 @@ def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
     )
 
 
-def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded) -> list[str]:
+def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: DecodeSection | None) -> list[str]:
     found: list[str] = []
     for run, tables in runs:
         found += run_warnings(run.manifest, tables.facts)
     if recorded.overlap_clip_ns:
         found.append("some completions were read before their post had returned; their nic time is 0")
+    if steps is not None and steps.mismatches:
+        found.append(f"{steps.mismatches:,} tokens differ from the reference: the payload was not delivered right")
+    if steps is not None and steps.decode.split.unfinished:
+        found.append(f"{steps.decode.split.unfinished:,} operations of decode steps never completed")
     if recorded.movement is not None and recorded.movement.agrees is False:
         found.append("NIC counters do not agree with the operations: other traffic, another NIC, or shared memory")
     return list(dict.fromkeys(found))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from efaprof.analyzers.by import By
-from efaprof.report import units
+from efaprof.report import decode_sections, units
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.sections import LEGEND, Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
@@ -32,6 +32,8 @@ def attribution_heading(report: AttributionReport) -> str:
     """First line of the report."""
     run = report.run
     names = run.runs[0] if len(run.runs) == 1 else f"{len(run.runs)} runs"
+    if report.decode is not None:
+        return decode_sections.decode_heading(report.decode, names, run.path.value)
     processes = f"{run.processes} process" + ("es" if run.processes != 1 else "")
     return f"efaprof attribute · {names} · {run.path.value} path · {processes} · no steps · method {report.method}"
 
@@ -39,21 +41,27 @@ def attribution_heading(report: AttributionReport) -> str:
 def attribution_sections(report: AttributionReport) -> list[Section]:
     """What the report says, in order."""
     recorded = report.recorded
-    sections: list[Section] = [_quality(report), _layers(recorded), _groups(recorded.kinds, By.KIND)]
+    sections: list[Section] = [_quality(report)]
+    if report.decode is not None:
+        sections += decode_sections.decode_sections(report.decode)
+    else:
+        sections += [_layers(recorded), _groups(recorded.kinds, By.KIND)]
     if recorded.by is not By.KIND:
         sections.append(_groups(recorded.groups, recorded.by))
-    if recorded.windows:
-        sections.append(_rates(recorded))
-    sections += [_queues(recorded), _outcomes(recorded), _verdict(report)]
+    if report.decode is None:
+        if recorded.windows:
+            sections.append(_rates(recorded))
+        sections += [_queues(recorded), _outcomes(recorded), _verdict(report)]
     if report.warnings:
         sections.append(Notes("warnings", report.warnings))
-    sections.append(Notes(_delivery(recorded), (f"{LEGEND}   next: {report.next_command}",)))
+    sections.append(Notes(_delivery(report), (f"{LEGEND}   next: {report.next_command}",)))
     return sections
 
 
 def _quality(report: AttributionReport) -> Notes:
     recorded = report.recorded
-    coverage = units.NONE if recorded.coverage is None else f"{units.percent(recorded.coverage)} {DERIVED}"
+    covered = report.decode.decode.split.coverage if report.decode else recorded.coverage
+    coverage = units.NONE if covered is None else f"{units.percent(covered)} {DERIVED}"
     parts = (
         f"coverage {coverage}",
         f"drops {units.whole(recorded.dropped)} {MEASURED}",
@@ -61,7 +69,9 @@ def _quality(report: AttributionReport) -> Notes:
         f"clock ±{units.duration(recorded.clock_error_ns)} {DERIVED}",
         f"emulated: {', '.join(report.run.emulated) or units.NONE}",
     )
-    return Notes("per operation", ("   ".join(parts),))
+    if report.decode is None:
+        return Notes("per operation", ("   ".join(parts),))
+    return Notes("per token", (decode_sections.per_token(report.decode), "   ".join(parts)))
 
 
 def _layers(recorded: Recorded) -> Table:
@@ -191,9 +201,11 @@ def _verdict(report: AttributionReport) -> Notes:
     return Notes("verdict", tuple(lines))
 
 
-def _delivery(recorded: Recorded) -> str:
-    level = recorded.delivery_level
+def _delivery(report: AttributionReport) -> str:
+    recorded, level = report.recorded, report.delivery_level
     words = DELIVERY[level]
+    if report.decode is not None and report.decode.is_verified:
+        words = f"payload verified: {units.whole(report.decode.verified_tokens)} tokens {MEASURED}"
     if recorded.movement is not None and level == 2:
         moved = units.size(recorded.movement.sent_bytes or 0)
         words += f": {moved} sent by {', '.join(recorded.movement.devices)} {MEASURED}"

@@ -61,7 +61,7 @@ def _cell(key: CellKey, report: TaxReport) -> dict[str, Any]:
 
 
 def _point(point: LoadPoint) -> dict[str, Any]:
-    counts, chunks = point.counts, point.chunks
+    counts = point.counts
     return {
         "itl_ms": _estimate(point.mean.interval(), Provenance.MEASURED),
         "per_user_tok_s": point.per_user_tok_s,
@@ -76,33 +76,39 @@ def _point(point: LoadPoint) -> dict[str, Any]:
         "cold_ttft_ratio": point.cold_ttft,
         "concurrency_provenance": point.concurrency_provenance.value,
         "requests": {name: getattr(counts, name) for name in type(counts).__dataclass_fields__},
-        "chunks": None
-        if chunks is None
-        else {
-            "gaps": chunks.gaps,
-            "coalesced_chunks": chunks.coalesced_chunks,
-            "coalesced_tokens": chunks.coalesced_tokens,
-            "unplaced_tokens": chunks.unplaced_tokens,
-            "surplus_chunks": chunks.surplus_chunks,
-            "unfolded_p50_ms": chunks.p50_ms,
-            "unfolded_p99_ms": chunks.p99_ms,
-            "long_gaps": chunks.long_gaps,
-            "long_gaps_not_kept": chunks.candidates_not_kept,
-            "stalls": None
-            if chunks.stalls is None
-            else {
-                "events": chunks.stalls.events,
-                "hits": chunks.stalls.hits,
-                "excess_ms": chunks.stalls.excess_ms,
-                "lone_gaps": chunks.stalls.lone_gaps,
-                "ms_per_token": point.stall_ms_per_token,
-            },
-        },
+        "chunks": _chunks(point),
         "ops_per_step": point.ops_per_step,
         "sessions": [None if session is None else _time(session) for session in point.sessions_ns],
         "sources": list(point.sources),
         "formats": [form.value for form in point.formats],
         "model": point.model,
+    }
+
+
+def _chunks(point: LoadPoint) -> dict[str, Any] | None:
+    chunks = point.chunks
+    if chunks is None:
+        return None
+    stalls = chunks.stalls
+    return {
+        "gaps": chunks.gaps,
+        "coalesced_chunks": chunks.coalesced_chunks,
+        "coalesced_tokens": chunks.coalesced_tokens,
+        "unplaced_tokens": chunks.unplaced_tokens,
+        "surplus_chunks": chunks.surplus_chunks,
+        "unfolded_p50_ms": chunks.p50_ms,
+        "unfolded_p99_ms": chunks.p99_ms,
+        "long_gaps": chunks.long_gaps,
+        "long_gaps_not_kept": chunks.candidates_not_kept,
+        "stalls": None
+        if stalls is None
+        else {
+            "events": stalls.events,
+            "hits": stalls.hits,
+            "excess_ms": stalls.excess_ms,
+            "lone_gaps": stalls.lone_gaps,
+            "ms_per_token": point.stall_ms_per_token,
+        },
     }
 
 

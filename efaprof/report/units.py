@@ -42,6 +42,12 @@ def duration(value_ns: float) -> str:
     return " ".join(_scaled(value_ns, _TIMES))
 
 
+def interval(value_ns: float, low_ns: float, high_ns: float) -> str:
+    """12.3 µs [12.1, 12.5]: the ends in the unit of the value."""
+    factor, unit = next(((factor, unit) for factor, unit in _TIMES if abs(value_ns) >= factor), _TIMES[-1])
+    return f"{digits(value_ns / factor)} {unit} [{digits(low_ns / factor)}, {digits(high_ns / factor)}]"
+
+
 def size(value_bytes: float) -> str:
     """16.4 MB."""
     if abs(value_bytes) < _SIZES[-2][0] and value_bytes == int(value_bytes):

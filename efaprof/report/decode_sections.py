@@ -1,0 +1,121 @@
+"""The decode steps of an attribution report as tables and notes: one screen (DESIGN §8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from efaprof.analyzers.verdict import evidence
+from efaprof.report import units
+from efaprof.report.sections import Notes, Section, Table
+from efaprof.report.units import DERIVED, MEASURED
+
+if TYPE_CHECKING:
+    from efaprof.analyzers.batches import Estimate
+    from efaprof.analyzers.decode import Decode
+    from efaprof.report.decode_report import DecodeSection
+
+_NS_PER_US = 1e3
+_MOST_UNKNOWN = 5
+_MOST_EVIDENCE = 6
+
+
+def decode_heading(section: DecodeSection, names: str, path: str) -> str:
+    """First line of a report with steps."""
+    split = section.decode.split
+    excluded = ", ".join(f"{count} {kind}" for kind, count in split.steps_excluded.items())
+    left_out = f" ({excluded} excluded)" if excluded else ""
+    return (
+        f"efaprof attribute · {names} · {path} path · {len(split.ranks)} ranks · "
+        f"{split.steps} decode steps{left_out} · method {split.method}"
+    )
+
+
+def decode_sections(section: DecodeSection) -> list[Section]:
+    """Layers, operations and verdict of the decode steps."""
+    decode = section.decode
+    return [_layers(decode), _operations(section), _verdict(section)]
+
+
+def per_token(section: DecodeSection) -> str:
+    """Wall time of a token with its interval, and the step's."""
+    split = section.decode.split
+    return f"{_interval(split.wall_us)} {MEASURED} per step · one token a step and sequence assumed"
+
+
+def _interval(value: Estimate) -> str:
+    if value.lo is None or value.hi is None:
+        return f"{units.duration(value.value * _NS_PER_US)} (no interval: too few batches)"
+    return units.interval(*(us * _NS_PER_US for us in (value.value, value.lo, value.hi)))
+
+
+def _layers(decode: Decode) -> Table:
+    rows = []
+    for row in decode.split.layers:
+        half = None if row.us.lo is None else row.us.value - row.us.lo
+        spread = decode.latencies.get(row.layer)
+        rows.append(
+            (
+                row.layer.value,
+                units.microseconds(row.us.value * _NS_PER_US),
+                units.NONE if half is None else f"±{units.microseconds(half * _NS_PER_US)}",
+                units.percent(row.share),
+                units.bar(row.share),
+                units.microseconds(row.overlapped_us * _NS_PER_US),
+                units.NONE if row.queue_us is None else units.microseconds(row.queue_us * _NS_PER_US),
+                units.microseconds(spread.p50_ns) if spread else units.NONE,
+                units.microseconds(spread.p99_ns) if spread else units.NONE,
+            )
+        )
+    columns = (
+        "layer", f"µs/step {DERIVED}", "95 %", f"share {DERIVED}", "of the step", f"overlapped {DERIVED}",
+        f"queue {DERIVED}", f"p50 µs/op {MEASURED}", f"p99 {MEASURED}",
+    )  # fmt: skip
+    return Table("layer", columns, tuple(rows), frozenset({"layer", "of the step"}))
+
+
+def _operations(section: DecodeSection) -> Notes:
+    decode = section.decode
+    split = decode.split
+    kinds = ", ".join(f"{kind.kind} {units.whole(kind.count)}" for kind in decode.kinds)
+    predicted = (
+        ""
+        if section.predicted_per_step is None
+        else f" (predicted {units.digits(section.predicted_per_step, 4)} {DERIVED})"
+    )
+    lines = [
+        (
+            f"{units.digits(split.operations_per_step, 4)} {MEASURED} a step and rank{predicted}, "
+            f"{units.size(split.bytes_per_step)} {MEASURED}: {kinds}"
+        ),
+        f"{units.percent(decode.stamped)} {DERIVED} stamped in every stage",
+    ]
+    return Notes("operations", tuple(lines))
+
+
+def _verdict(section: DecodeSection) -> Notes:
+    decode = section.decode
+    verdict = decode.verdict
+    where = f"/{verdict.where}" if verdict.where else ""
+    kind = f" ({verdict.kind})" if verdict.kind else ""
+    grade = f" · grade {verdict.grade}" if verdict.grade else ""
+    lines = [f"step {verdict.step} · path {verdict.path}{where}{kind}{grade}"]
+    if decode.failed:
+        lines += [f"because  {failed.reason}" for failed in decode.failed]
+    shown = [
+        f"{one.feature.name} {one.feature.value:.2f} [{one.feature.lo:.2f}, {one.feature.hi:.2f}] against "
+        f"{one.bound} {one.threshold:g}"
+        for one in evidence(verdict, decode.features)[:_MOST_EVIDENCE]
+    ]
+    if shown:
+        lines += [f"evidence {DERIVED}  " + " · ".join(shown[:3])]
+        if shown[3:]:
+            lines += ["            " + " · ".join(shown[3:])]
+    if verdict.runner_up:
+        lines.append(f"runner-up  {verdict.runner_up}")
+    unknown = ", ".join(verdict.unknown[:_MOST_UNKNOWN])
+    more = len(verdict.unknown) - _MOST_UNKNOWN
+    if unknown:
+        lines.append(f"unknown  {unknown}{f' and {more} more' if more > 0 else ''}")
+    if verdict.next_experiment:
+        lines.append(f"next  {verdict.next_experiment}")
+    return Notes("verdict", tuple(lines))
