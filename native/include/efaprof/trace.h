@@ -1,5 +1,10 @@
 // Writing records. One ring per thread, made at the thread's first record; nothing here blocks, and no
 // call fails: what cannot be recorded is counted in the ring's header (or nowhere, when there is no ring).
+//
+// Every call may be made from signal handlers, key destructors, exit handlers and forked children, and leaves errno
+// as it was. A record begun by a handler inside another record of its thread is counted as nested, not written. A
+// record begun after our own key destructor takes a ring again. A handler that leaves by siglongjmp between reserve
+// and publish ends its thread's recording: all later records count as nested.
 #pragma once
 
 #include <efaprof/format.h>
