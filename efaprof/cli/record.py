@@ -112,8 +112,10 @@ def report(recording: Recording, *, quiet: bool) -> list[str]:
     if quiet:
         return lines
     lines += [f"saved what a killed recorder had left: {run}" for run in recording.salvaged]
-    captured = recording.captured
     run = _shown(recording.run)
+    if not recording.captured.processes:
+        return [*lines, f"nothing recorded · {run}", "next: efaprof doctor"]
+    captured = recording.captured
     lines.append(
         f"{format_size(captured.size)} of records from {_counted(captured.threads, 'thread')} of"
         f" {_counted(captured.processes, 'process', 'processes')}, {captured.dropped:,} dropped · {run}"

@@ -75,8 +75,8 @@ def warnings(outcome: Outcome, plan: Plan) -> Iterator[str]:
             f"writing failed for a while ({os.strerror(stats.last_errno)});"
             " records that found no room meanwhile are counted as dropped"
         )
-    if outcome.captured.dropped:
-        yield f"{outcome.captured.dropped:,} records were dropped; rings were full: try a larger --buffer"
+    if stats.dropped:
+        yield f"{stats.dropped:,} records were dropped; rings were full: try a larger --buffer"
     if stats.discarded:
         yield f"the oldest {format_size(stats.discarded * SLOT_BYTES)} were given up to stay under --max-size"
     if outcome.alive and not outcome.is_early:

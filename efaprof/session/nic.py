@@ -146,7 +146,7 @@ def _network_devices(sysfs: Path) -> Iterator[Device]:
 def _device(name: str, files: list[Path], rate_bytes_s: int | None) -> Device | None:
     counters = [CounterFile(f"nic.{name}.{path.name}", path) for path in files if path.name not in _SETTINGS]
     unique = {counter.name: counter for counter in reversed(counters)}
-    readable = [counter for counter in reversed(unique.values()) if counter.read() is not None]
+    readable = [counter for counter in reversed(unique.values()) if counter.is_readable()]
     if not readable:
         return None
     traffic = tuple(counter for counter in readable if _TRAFFIC.search(counter.path.name))

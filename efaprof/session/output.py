@@ -21,7 +21,7 @@ class Output:
     made_parents: tuple[Path, ...]  # folders above that did not exist, innermost first
 
     def keep(self) -> None:
-        """The recording started: what was replaced goes."""
+        """The recording took place: what was replaced goes."""
         if self.replaced:
             shutil.rmtree(self.replaced, ignore_errors=True)
 

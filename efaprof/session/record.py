@@ -48,7 +48,7 @@ def record(options: RecordOptions, gate: SignalGate) -> Recording:
     except BaseException:
         place.undo()
         raise
-    place.keep()
     ending = recorder.run()
     captured, warnings = recorder.finish(ending)
+    place.keep()  # only now: removing gigabytes takes a while, and the rings would fill
     return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import time
 import traceback
@@ -57,6 +58,7 @@ class Recorder:
             self._open(command)
             self._child = Child(command, self._environment(), gate)
             self._started = time.monotonic()
+            _allow_many_files()
         except BaseException:
             self._close_own_ring()
             self._workspace.remove()
@@ -181,7 +183,10 @@ class Recorder:
         self._write_manifest(ending)
         for warning in self._warnings:
             self._log.write(f"warning: {warning}")
-        return tally.count(self._run), tuple(self._warnings)
+        captured = tally.count(self._run)
+        # On a full disk the headers of raw files are behind what the rings said last.
+        dropped = max(captured.dropped, self._stats.dropped if self._stats else 0)
+        return replace(captured, dropped=dropped), tuple(self._warnings)
 
     def _pause(self) -> None:
         """End recording before the command ends. The rings stay: processes see there that they are not to record."""
@@ -199,6 +204,11 @@ class Recorder:
             self._loop.sample_all()
             self._ended_realtime_ns = time.time_ns()
         before = self._drain.poll(everything=True)
+        if not self._workspace.ring_dir.is_dir():
+            self._warnings.append(
+                f"{self._workspace.ring_dir} was removed while recording:"
+                " what threads wrote that had started right before is lost"
+            )
         self._close_own_ring()
         stats = self._drain.close()
         self._stats = stats
@@ -248,3 +258,9 @@ class Recorder:
             self._manifest.write(self._run)
         except OSError as error:
             self._warnings.append(f"the manifest could not be written: {error.strerror}")
+
+
+def _allow_many_files() -> None:
+    """Lift the limit on open files for the counters of many NICs. After the command started: it keeps the user's."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

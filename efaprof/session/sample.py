@@ -52,6 +52,12 @@ class CounterFile:
             self.close()
             return None
 
+    def is_readable(self) -> bool:
+        """There is a value; the file is not kept open for it."""
+        value = self.read()
+        self.close()
+        return value is not None
+
     def close(self) -> None:
         """Let the file go; `read` opens it again."""
         if self._fd >= 0:

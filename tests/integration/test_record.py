@@ -161,6 +161,7 @@ def test_a_program_that_ends_at_once_gives_a_sound_run(tmp_path):
     run = the_run(tmp_path)
     assert done.returncode == 0
     assert "called no libfabric function" in done.stderr
+    assert done.stderr.splitlines()[-2:] == [f"efaprof: nothing recorded · {run.name}", "efaprof: next: efaprof doctor"]
     assert manifest(run)["exit_code"] == 0
     assert set(written(run).kinds) == {"parent"}
 
@@ -205,6 +206,25 @@ def test_a_daemon_that_goes_on_is_named_and_unharmed(tmp_path):
     (tmp_path / "go").touch()
     wait_until((tmp_path / "done").exists)
     assert sorted(written(run).counters["test.value"]) == list(range(11))
+
+
+def test_a_program_that_wipes_shared_memory_is_recorded_on_and_told(tmp_path):
+    """Job scripts do that. Rings that are known stay mapped; new ones go to the run directory."""
+    then = (
+        "import shutil\n"
+        "while len(os.listdir(os.environ['EFAPROF_RUN_DIR'] + '/raw')) < 2: time.sleep(0.005)\n"
+        "shutil.rmtree(os.path.dirname(os.environ['EFAPROF_RING_DIR'])); write(4000, 1000)\n"
+        "t = threading.Thread(target=write, args=(100, 5000)); t.start(); t.join()"
+    )
+    done = efaprof("record", "-o", "r", "--", *writer(1000, then), cwd=tmp_path)
+    assert done.returncode == 0
+    assert sorted(written(tmp_path / "r").counters["test.value"]) == list(range(5100))
+    assert "was removed while recording" in done.stderr
+
+
+def test_the_limit_on_open_files_is_the_users(tmp_path):
+    line = f"ulimit -Sn 64; {' '.join(EFAPROF)} record -q -o r -- sh -c 'ulimit -Sn'"
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, check=True).stdout == b"64\n"
 
 
 def test_the_rings_are_gone_when_the_recording_is(tmp_path):
