@@ -19,6 +19,7 @@ template <typename T> T take_in(const void *from, uint32_t length) {
 }
 
 constexpr uint64_t kWcFlags = 3; // source gid, is unsolicited
+constexpr uint64_t kWrFlags = 1; // processing hints
 
 } // namespace
 
@@ -47,7 +48,8 @@ SOFTEFA_EXPORT ibv_qp *efadv_create_qp_ex(ibv_context *context, ibv_qp_init_attr
                                           uint32_t length) {
     const auto efa = take_in<softefa_efadv_qp_init_attr>(efa_attr, length);
     const bool is_srd = attr->qp_type == IBV_QPT_DRIVER && efa.driver_qp_type == 0;
-    if (efa.comp_mask != 0 || (efa.flags & ~1u) != 0 || efa.wr_flags != 0 || !(is_srd || attr->qp_type == IBV_QPT_UD)) {
+    if (efa.comp_mask != 0 || (efa.flags & ~1u) != 0 || (efa.wr_flags & ~kWrFlags) != 0 ||
+        !(is_srd || attr->qp_type == IBV_QPT_UD)) {
         errno = EOPNOTSUPP;
         return nullptr;
     }
@@ -111,4 +113,19 @@ SOFTEFA_EXPORT int efadv_query_cq(ibv_cq *cq, void *attr, uint32_t length) {
 SOFTEFA_EXPORT int efadv_query_mr(ibv_mr *, void *attr, uint32_t length) {
     hand_out(softefa_efadv_mr_attr{}, attr, length); // no interconnects to tell apart
     return 0;
+}
+
+SOFTEFA_EXPORT softefa_efadv_qp *efadv_qp_from_ibv_qp_ex(ibv_qp_ex *qp) {
+    return &reinterpret_cast<QpObject *>(qp)->dv;
+}
+
+SOFTEFA_EXPORT int efadv_get_max_sq_depth(ibv_context *, const void *attr, uint32_t length) {
+    const auto wanted = take_in<softefa_efadv_sq_depth_attr>(attr, length);
+    const bool fits = wanted.comp_mask == 0 && wanted.flags == 0 && wanted.max_send_sge <= SOFTEFA_SEND_SGES &&
+                      wanted.max_rdma_sge <= 1 && wanted.max_inline_data <= SOFTEFA_INLINE_MAX;
+    return fits ? static_cast<int>(SOFTEFA_MAX_SQ) : -EINVAL;
+}
+
+SOFTEFA_EXPORT int efadv_get_max_rq_depth(ibv_context *, const void *, uint32_t) {
+    return static_cast<int>(SOFTEFA_MAX_RQ);
 }

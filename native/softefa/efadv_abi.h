@@ -35,7 +35,7 @@ struct softefa_efadv_qp_init_attr {
     uint32_t driver_qp_type; // 0: SRD
     uint16_t flags;          // bit 0: unsolicited write receive
     uint8_t sl, reserved;
-    uint64_t wr_flags;
+    uint64_t wr_flags; // bit 0: with processing hints
 };
 SOFTEFA_ASSERT_SIZE(struct softefa_efadv_qp_init_attr, 24);
 
@@ -70,6 +70,17 @@ struct softefa_efadv_cq {
     uint64_t comp_mask;
     int (*wc_read_sgid)(struct softefa_efadv_cq *cq, union ibv_gid *gid);
     bool (*wc_is_unsolicited)(struct softefa_efadv_cq *cq);
+};
+
+struct softefa_efadv_qp {
+    uint64_t comp_mask;
+    void (*wr_set_processing_hints)(struct softefa_efadv_qp *qp, uint32_t hints);
+};
+
+struct softefa_efadv_sq_depth_attr {
+    uint64_t comp_mask;
+    uint32_t flags; // bit 0: inline write, which we do not have
+    uint32_t max_send_sge, max_rdma_sge, max_inline_data;
 };
 
 struct softefa_efadv_mr_attr {

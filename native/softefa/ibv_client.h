@@ -75,6 +75,7 @@ SOFTEFA_EXPORT struct ibv_cq_ex *softefa_create_cq(struct ibv_context *context, 
 struct QpObject {
     struct ibv_qp_ex ex;
     void *room[8]; // members that later headers append to ibv_qp_ex read as null
+    softefa_efadv_qp dv;
     CqObject *send_cq, *recv_cq;
     uint32_t type, qkey, sq_entries, rq_entries, max_sge;
     uint8_t *map;

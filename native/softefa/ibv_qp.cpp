@@ -163,6 +163,11 @@ void wr_set_ud_addr(ibv_qp_ex *ex, ibv_ah *ah, uint32_t qpn, uint32_t qkey) {
     meta(qp).qkey = qkey;
 }
 
+void set_hints(softefa_efadv_qp *dv, uint32_t hints) {
+    QpObject &qp = *reinterpret_cast<QpObject *>(reinterpret_cast<uint8_t *>(dv) - offsetof(QpObject, dv));
+    meta(qp).hints = static_cast<uint8_t>(hints & 3);
+}
+
 void build(ibv_qp_ex *ex, const ibv_send_wr &wr) {
     QpObject &qp = object_of(ex);
     ex->wr_id = wr.wr_id;
@@ -230,6 +235,7 @@ void qp_set_writers(QpObject &qp) {
     ex.wr_set_inline_data = wr_set_inline_data;
     ex.wr_set_inline_data_list = wr_set_inline_data_list;
     ex.wr_set_ud_addr = wr_set_ud_addr;
+    qp.dv.wr_set_processing_hints = set_hints;
 }
 
 int qp_post_send(ibv_qp *public_qp, ibv_send_wr *wr, ibv_send_wr **bad) {

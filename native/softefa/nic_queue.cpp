@@ -127,7 +127,7 @@ void take_entry(Nic &nic, Qp &qp, int64_t seen_ns) {
     }
     const bool fatal = !whole && qp.state == SOFTEFA_QP_RTS;
     if (!whole) op->wants_cqe = true;
-    ++nic.bad_entries;
+    if (op->status != SOFTEFA_FLUSHED) ++nic.bad_entries;
     ++qp.refs; // wire_done drops the operation's own
     wire_done(nic, op, model_now(nic));
     if (fatal) qp_fail(nic, qp);
