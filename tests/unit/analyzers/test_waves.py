@@ -76,6 +76,13 @@ def test_icc_recovers_the_share_of_variance_between_waves():
     assert found.icc == pytest.approx(between**2 / (between**2 + within**2), abs=0.04)
 
 
+def test_icc_of_a_small_table_is_that_of_its_analysis_of_variance():
+    # Three waves of two: mean squares 8 between and 2 within, so (8 − 2)/(8 + (2 − 1)·2).
+    itl = np.array([49.0, 51.0, 47.0, 49.0, 51.0, 53.0])
+    found = clustered_mean(cut(requests(grid(2, 3), 990.0, itl), 2), itl)
+    assert found.icc == pytest.approx(6 / 10)
+
+
 def test_the_wave_interval_covers_where_the_request_interval_does_not():
     random = np.random.default_rng(11)
     covered = {"wave": 0, "request": 0}
@@ -103,6 +110,12 @@ def test_slow_leading_waves_are_warm_up():
 
 def test_a_drift_of_one_percent_is_no_warm_up():
     itl = np.repeat([52.0, 51.9, 51.9, 51.8, 51.8, 51.7, 51.6, 51.6], 4)
+    assert warmup_waves(cut(requests(grid(4, 8), 990.0, itl), 4), itl) == 0
+
+
+def test_a_steady_machine_makes_no_warm_up_of_a_small_difference():
+    # 3 % off and hundreds of MADs away, because the other waves are nearly identical.
+    itl = np.repeat([51.5, 50.0, 50.001, 50.0, 49.999, 50.0, 50.001, 50.0], 4)
     assert warmup_waves(cut(requests(grid(4, 8), 990.0, itl), 4), itl) == 0
 
 
