@@ -77,12 +77,14 @@ def encode_slices(
     }
     absent: dict[str, NDArray[np.bool_]] = {"end": chunk.dur_ns == UNFINISHED}
     forms = []
-    for index, (argument, iid) in enumerate(zip(chunk.arguments, argument_iids, strict=True)):
-        values, value_field = _bits(argument)
-        columns[f"argument{index}"] = values
+    for argument, iid in zip(chunk.arguments, argument_iids, strict=True):
+        key = f"argument{len(forms)}"
         if argument.absent is not None:
-            absent[f"argument{index}"] = argument.absent
-        forms.append((iid, value_field, width_of(values)))
+            if argument.absent.all():
+                continue
+            absent[key] = argument.absent
+        columns[key], value_field = _bits(argument)
+        forms.append((iid, value_field, width_of(columns[key])))
     flow_field = 0
     if chunk.flow is not None:
         flow_field = TERMINATING_FLOW if chunk.ends_flow else FLOW
