@@ -133,11 +133,8 @@ class OpRows:
         is_rx = IS_RECV[kind]
         endpoint, known = calls.endpoint, calls.endpoint != NONE
         cq = np.where(is_rx, objects.rx_cq[endpoint], objects.tx_cq[endpoint]) if len(objects) else endpoint
-        provider = (
-            np.searchsorted(self._provider_ids[:-1], objects.provider[endpoint])
-            if len(objects)
-            else np.zeros(count, np.int64)
-        )
+        provider = np.full(count, len(self._provider_names) - 1)
+        provider[known] = np.searchsorted(self._provider_ids, objects.provider[endpoint[known]])
         no_peer = calls.peer == np.uint64(fabric.FI_ADDR_UNSPEC)
         if len(objects):
             no_peer |= known & objects.is_connected[endpoint]

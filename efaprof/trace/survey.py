@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # Raw bytes that all rings together hold in memory at a time, and the least that one ring gets.
 WINDOW_SLOTS = 1 << 18
 LEAST_SLOTS = 1 << 11
+LONGEST_RECORD = 1 + layout.CQ_MAX
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
 KEPT_SUFFIX = ".kept.efr"
 _CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
@@ -165,7 +166,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
     raws, unusable = _open_all(paths)
     if part_slots is None:
         part_slots = max(WINDOW_SLOTS // max(len(raws), 1), LEAST_SLOTS)
-    found = [_walk(raw, part_slots) for raw in raws]
+    found = [_walk(raw, max(part_slots, LONGEST_RECORD)) for raw in raws]
     maps = _clock_maps(raws, found)
     names = {key: text for one in found for key, text in one.names.items()}
     processes, process_of = _processes(raws)

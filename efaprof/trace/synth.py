@@ -244,6 +244,7 @@ class SynthRun:
 
     def finish(self, **changes: Any) -> Run:
         """Write everything; the run is ready to be read."""
+        (self.path / RAW_DIR).mkdir(parents=True, exist_ok=True)
         for ring in self.rings:
             ring.flush()
         values: dict[str, Any] = {

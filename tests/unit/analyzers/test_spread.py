@@ -1,0 +1,53 @@
+"""Percentiles from bucket counts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efaprof.analyzers.spread import add_counts, bucket_counts, bucket_of, spreads
+
+DURATIONS = st.lists(st.integers(0, 2**40), min_size=1, max_size=200)
+
+
+def spread_of(parts):
+    frames = [
+        pl.DataFrame({"k": ["a"] * len(part), "ns": part}, schema={"k": pl.String, "ns": pl.Int64}) for part in parts
+    ]
+    return spreads(add_counts([bucket_counts(frame, ["k"], "ns") for frame in frames], ["k"]), ["k"])["a",]
+
+
+@given(DURATIONS)
+def test_percentiles_are_nearest_rank_within_a_bucket_and_sums_exact(values):
+    found = spread_of([values])
+    ordered = sorted(values)
+    assert (found.n, found.sum_ns, found.max_ns) == (len(values), sum(values), ordered[-1])
+    for quantile, got in ((0.5, found.p50_ns), (0.9, found.p90_ns), (0.99, found.p99_ns)):
+        exact = ordered[math.ceil(quantile * len(values)) - 1]
+        assert exact <= got <= exact * (1 + 2**-11) + 1
+
+
+@given(DURATIONS, st.integers(0, 200))
+def test_parts_add_up_to_the_whole(values, cut):
+    assert spread_of([values[:cut] or values[:1], values[cut:]] if 0 < cut < len(values) else [values]) == spread_of(
+        [values]
+    )
+
+
+def test_buckets_keep_the_order_of_durations():
+    values = np.unique(np.concatenate([np.arange(5000), np.geomspace(1, 2**60, 5000).astype(np.int64)]))
+    assert (np.diff(bucket_of(values).astype(np.int64)) >= 0).all()
+
+
+def test_repeated_values_are_printed_exactly():
+    found = spread_of([[1_000_003] * 99 + [5]])
+    assert (found.p50_ns, found.p99_ns) == (1_000_003, 1_000_003)
+
+
+def test_nulls_are_left_out():
+    frame = pl.DataFrame({"k": ["a", "a"], "ns": [7, None]})
+    assert spreads(bucket_counts(frame, ["k"], "ns"), ["k"])["a",].n == 1
