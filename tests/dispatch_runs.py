@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from raw_files import RawFile, names_of, of, read_raw
 
 from efaprof import native
 from efaprof.instrument.dispatch import DispatchOptions, binary
@@ -110,31 +111,22 @@ def begin(records: NDArray[np.void]) -> NDArray[np.uint64]:
 
 
 def _read(ranks: int, folder: Path) -> tuple[tuple[Rank, ...], int]:
-    by_pid: dict[int, list[tuple[np.ndarray, native.IndexResult]]] = {}
+    by_pid: dict[int, list[RawFile]] = {}
     dropped = 0
     for path in drain(folder):
-        raw = np.fromfile(path, np.uint8)
-        header = raw[: layout.HEADER_BYTES].view(layout.HEADER)[0]
-        slots = raw[layout.HEADER_BYTES :].reshape(-1, layout.SLOT_BYTES)[: int(header["head"])]
-        index = native.index_records(slots)
-        assert index.bad_slots == 0
-        assert bytes(header["producer"]) == b"dispatch"
-        dropped += int(header["dropped"]) + int(header["nested"]) + int(header["failed"])
-        by_pid.setdefault(int(header["pid"]), []).append((slots, index))
+        file = read_raw(path)
+        assert file.producer == "dispatch"
+        dropped += int(file.header["dropped"]) + int(file.header["nested"]) + int(file.header["failed"])
+        by_pid.setdefault(int(file.header["pid"]), []).append(file)
     found = [_rank(files) for files in by_pid.values()]
     found.sort(key=lambda rank: rank.counters["job.rank"][0])
     assert [rank.counters["job.rank"] for rank in found] == [[number] for number in range(ranks)]
     return tuple(found), dropped
 
 
-def _rank(files: list[tuple[np.ndarray, native.IndexResult]]) -> Rank:
-    records = {shape: np.concatenate([_of(*file, shape) for file in files]) for shape in layout.RECORDS}
-    names = {}
-    for slots, index in files:
-        for at in index.starts[_shape_of(slots, index) == Shape.NAME]:
-            length = int(slots[at].view(layout.NAME)[0]["x"])
-            text = slots[at + 1 :].tobytes()[:length]
-            names[layout.name_id(text)] = text.decode()
+def _rank(files: list[RawFile]) -> Rank:
+    records = {shape: np.concatenate([of(file, shape) for file in files]) for shape in layout.RECORDS}
+    names = {key: text for file in files for key, text in names_of(file).items()}
     counters: dict[str, list[int]] = {}
     for counter in records[Shape.COUNTER]:
         counters.setdefault(names[int(counter["name"])], []).append(int(counter["value"]))
@@ -144,15 +136,3 @@ def _rank(files: list[tuple[np.ndarray, native.IndexResult]]) -> Rank:
         rows = records[Shape.STAGE][records[Shape.STAGE]["kind"] & 0xFF == stage]
         stages[stage] = rows[np.argsort(seq(rows), kind="stable")]
     return Rank(stages, records, counters, notes)
-
-
-def _shape_of(slots: np.ndarray, index: native.IndexResult) -> NDArray[np.uint8]:
-    return slots[index.starts, 13]
-
-
-def _of(slots: np.ndarray, index: native.IndexResult, shape: Shape) -> NDArray[np.void]:
-    dtype = layout.RECORDS[shape]
-    starts = index.starts[_shape_of(slots, index) == shape].astype(np.int64)
-    count = dtype.itemsize // layout.SLOT_BYTES
-    rows = slots[starts[:, None] + np.arange(count)].reshape(len(starts), dtype.itemsize)
-    return np.ascontiguousarray(rows).view(dtype).reshape(-1)

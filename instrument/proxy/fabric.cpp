@@ -154,27 +154,34 @@ void Fabric::open(const FabricOptions &options) {
     post_receives();
 }
 
-void Fabric::register_memory(void *memory, size_t bytes) {
-    uint64_t key = 1;
-    check(fi_mr_reg(domain_, memory, bytes, FI_WRITE | FI_REMOTE_WRITE, 0, key, 0, &memory_, nullptr), "fi_mr_reg");
+fid_mr *Fabric::reg(void *memory, size_t bytes, uint64_t access, uint64_t key) {
+    fid_mr *registered = nullptr;
+    check(fi_mr_reg(domain_, memory, bytes, access, 0, key, 0, &registered, nullptr), "fi_mr_reg");
     if ((info_->domain_attr->mr_mode & FI_MR_ENDPOINT) != 0) {
-        check(fi_mr_bind(memory_, &endpoint_->fid, 0), "fi_mr_bind");
-        check(fi_mr_enable(memory_), "fi_mr_enable");
+        check(fi_mr_bind(registered, &endpoint_->fid, 0), "fi_mr_bind");
+        check(fi_mr_enable(registered), "fi_mr_enable");
     }
+    return registered;
+}
+
+void Fabric::register_memory(void *memory, size_t bytes) {
+    memory_ = reg(memory, bytes, FI_WRITE | FI_REMOTE_WRITE, 1);
     memory_start_ = memory;
     descriptor_ = fi_mr_desc(memory_);
 }
 
 void Fabric::post_receive(void *context) {
-    ssize_t result = fi_recv(endpoint_, nullptr, 0, nullptr, FI_ADDR_UNSPEC, context);
+    ssize_t result = fi_recv(endpoint_, landing_, LANDING_BYTES, fi_mr_desc(landing_memory_), FI_ADDR_UNSPEC, context);
     if (result != 0) fail(Cause::Failed, "fi_recv: %s", fi_strerror(static_cast<int>(-result)));
 }
 
+// Where an arrival consumes a receive, some must lie ready. Nothing is ever written to their buffer.
 void Fabric::post_receives() {
     if ((info_->mode & FI_RX_CQ_DATA) == 0) return;
     receive_count_ = info_->rx_attr->size < MAX_RECEIVES ? info_->rx_attr->size : MAX_RECEIVES;
     receives_ = static_cast<fi_context2 *>(calloc(receive_count_, sizeof *receives_));
     if (receives_ == nullptr) fail(Cause::Failed, "out of memory");
+    landing_memory_ = reg(landing_, LANDING_BYTES, FI_RECV, 2);
     for (size_t i = 0; i < receive_count_; i++)
         post_receive(&receives_[i]);
 }
@@ -246,6 +253,7 @@ void Fabric::close() {
     // A provider that cannot close something in order has no bearing on a run that is over.
     fi_close(&endpoint_->fid);
     fi_close(&memory_->fid);
+    if (landing_memory_ != nullptr) fi_close(&landing_memory_->fid);
     fi_close(&cq_->fid);
     fi_close(&av_->fid);
     fi_close(&domain_->fid);

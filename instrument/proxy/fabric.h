@@ -66,6 +66,7 @@ public:
 
 private:
     void choose(const FabricOptions &options);
+    fid_mr *reg(void *memory, size_t bytes, uint64_t access, uint64_t key);
     void post_receive(void *context);
     void post_receives();
 
@@ -83,6 +84,9 @@ private:
     uint64_t *bases_ = nullptr;
     fi_context2 *receives_ = nullptr; // where arrivals consume a posted receive
     size_t receive_count_ = 0;
+    static constexpr size_t LANDING_BYTES = 64;
+    alignas(64) uint8_t landing_[LANDING_BYTES] = {};
+    fid_mr *landing_memory_ = nullptr;
 };
 
 } // namespace efaprof::dispatch

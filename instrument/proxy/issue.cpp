@@ -51,7 +51,8 @@ bool Issuer::see() {
         fail(Cause::Failed, "the ring is broken: command %llu carries number %u", static_cast<unsigned long long>(seq_),
              command_.seq);
     protocol::take(ring_);
-    t_seen_ = t_passed_ = now;
+    // A processor may read its clock ahead of the load that found the command: by some nanoseconds, before its push.
+    t_seen_ = t_passed_ = now > command_.t_push ? now : command_.t_push;
     depth_ = protocol::waiting_log2(ring_);
     eagain_ = 0;
     is_fenced_ = false;

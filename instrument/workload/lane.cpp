@@ -6,6 +6,16 @@
 
 namespace efaprof::dispatch {
 
+namespace {
+
+// Now; never before what let the gate go (a processor may read its clock ahead of the load that saw it).
+uint64_t end_after(const Release &release) {
+    uint64_t now = efaprof_now();
+    return now > release.t_sig ? now : release.t_sig;
+}
+
+} // namespace
+
 Lane::Lane(Engine &engine, const Job &job)
     : engine_(engine), job_(job),
       patience_(static_cast<uint64_t>(job.options.timeout_s * 1e9 * job.ticks_per_ns)), ring_{engine.commands,
@@ -121,7 +131,7 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
                 release = {static_cast<uint16_t>(src), static_cast<uint16_t>(channel), told.wire_seq, told.t_sig};
         }
     }
-    record_wait(kind, begin, efaprof_now(), place_, engine_.ring, release, idle.polls());
+    record_wait(kind, begin, end_after(release), place_, engine_.ring, release, idle.polls());
 }
 
 uint32_t Lane::wait_completions() const {
@@ -138,7 +148,7 @@ void Lane::flush() {
     const Completions &completions = engine_.completions;
     Release release = {engine_.rank, static_cast<uint16_t>(completions.last_channel), completions.last_seq,
                        completions.t_told};
-    record_wait(WAIT_FLUSH, begin, efaprof_now(), place_, engine_.ring, release, polls);
+    record_wait(WAIT_FLUSH, begin, end_after(release), place_, engine_.ring, release, polls);
 }
 
 void Lane::drain() const {
