@@ -60,22 +60,38 @@ static uint64_t bytes_of_rings(const char *directory) {
     return sum;
 }
 
-// Bytes that a new ring in this directory may take.
-static uint64_t room_for_ring(const Process &process, const char *directory) {
+struct Room {
+    uint64_t free;  // of the file system
+    uint64_t used;  // by all rings of the run that count here
+    uint64_t limit; // of used
+};
+
+static Room room_in(const Settings &settings, const char *directory) {
     struct statfs fs;
-    if (statfs(directory, &fs) != 0) return 0;
-    const uint64_t free = static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_frsize);
-    uint64_t used, limit;
-    if (process.settings.total != 0) {
-        used = bytes_of_rings(process.settings.ring_dir) +
-               (process.settings.spill_dir[0] ? bytes_of_rings(process.settings.spill_dir) : 0);
-        limit = process.settings.total;
+    if (statfs(directory, &fs) != 0) return Room{0, 0, 0};
+    Room room{};
+    room.free = static_cast<uint64_t>(fs.f_bavail) * static_cast<uint64_t>(fs.f_frsize);
+    if (settings.total != 0) {
+        room.used = bytes_of_rings(settings.ring_dir);
+        if (settings.spill_dir[0] != 0) room.used += bytes_of_rings(settings.spill_dir);
+        room.limit = settings.total;
     } else {
-        used = bytes_of_rings(directory);
-        limit = (free + used) / 4;
+        room.used = bytes_of_rings(directory);
+        room.limit = (room.free + room.used) / 4;
     }
-    const uint64_t room = used < limit ? limit - used : 0;
-    return room < free ? room : free;
+    return room;
+}
+
+// Bytes that a new ring in this directory may take.
+static uint64_t bytes_for_ring(const Settings &settings, const char *directory) {
+    const Room room = room_in(settings, directory);
+    const uint64_t left = room.used < room.limit ? room.limit - room.used : 0;
+    return left < room.free ? left : room.free;
+}
+
+static bool is_over_total(const Settings &settings, const char *directory) {
+    const Room room = room_in(settings, directory);
+    return room.used > room.limit;
 }
 
 // Beyond RLIMIT_FSIZE the kernel would send SIGXFSZ, which ends the program.
@@ -156,7 +172,9 @@ static Ring *make_ring(const Process &process, const char *directory, uint64_t c
     const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) {
         fchmod(fd, 0600); // whatever the umask
-        const int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+        int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
+        // Asked again, now that the file counts: other threads may have been told of the same room.
+        if (error == 0 && capacity != 0 && is_over_total(process.settings, directory)) error = EBUSY;
         if (error == 0)
             map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
         else
@@ -191,19 +209,25 @@ static void publish_ring(Ring *ring) {
 }
 
 static bool is_for_want_of_space(int error) { // EAGAIN: of memory that mlockall would lock
-    return error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EFBIG || error == EAGAIN;
+    return error == ENOSPC || error == EDQUOT || error == ENOMEM || error == EFBIG || error == EAGAIN || error == EBUSY;
+}
+
+static Ring *make_ring_of(const Process &process, const char *directory, uint64_t bytes, uint32_t tid) {
+    constexpr int tries = 4; // EBUSY: another thread took the room, or gave it back for the same reason
+    Ring *ring = nullptr;
+    errno = EBUSY;
+    for (int i = 0; i < tries && ring == nullptr && errno == EBUSY; ++i) {
+        errno = ENOSPC;
+        if (bytes + EFAPROF_HEADER_BYTES <= bytes_for_ring(process.settings, directory))
+            ring = make_ring(process, directory, bytes / EFAPROF_SLOT_BYTES, tid);
+    }
+    return ring;
 }
 
 static Ring *make_ring_that_fits(const Process &process, const char *directory, uint32_t tid) {
-    const uint64_t room = room_for_ring(process, directory);
     for (uint64_t bytes = process.settings.buffer;; bytes /= 2) {
-        if (bytes + EFAPROF_HEADER_BYTES <= room) {
-            if (Ring *ring = make_ring(process, directory, bytes / EFAPROF_SLOT_BYTES, tid)) return ring;
-            if (!is_for_want_of_space(errno)) return nullptr;
-        } else {
-            errno = ENOSPC;
-        }
-        if (bytes / 2 < kSmallestBuffer) return nullptr;
+        Ring *ring = make_ring_of(process, directory, bytes, tid);
+        if (ring != nullptr || !is_for_want_of_space(errno) || bytes / 2 < kSmallestBuffer) return ring;
     }
 }
 
