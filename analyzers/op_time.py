@@ -140,13 +140,15 @@ def recorded_op_time(costs: RecordedCosts) -> OpTime:
     arm = ARM_OF_PATH.get(costs.path)
     kept = [layer for layer in STAGES[Arm.PROXY] if costs.layers_us.get(layer)]
     operations = costs.operations_per_step
-    formula = f"mean operation of {costs.source}, overlap not taken out"
+    # A mean duration is measured; that it is what an operation adds to a step is not.
+    provenance, formula = Provenance.ASSUMED, f"mean operation of {costs.source}, overlap not taken out"
     if operations is not None:
+        provenance = Provenance.MEASURED
         formula = f"contribution per step/{operations:g} operations of {costs.source}"
     stages = tuple(
         Stage(
             (layer,),
-            Quantity(costs.layers_us[layer] / (operations or 1.0), Provenance.MEASURED, formula),
+            Quantity(costs.layers_us[layer] / (operations or 1.0), provenance, formula),
             _replayed(costs.recoverable_us.get(layer)),
         )
         for layer in kept

@@ -125,7 +125,8 @@ def tagged(quantity: Quantity, digits: int) -> str:
 def _percent(quantity: Quantity) -> str:
     if quantity.value is None:
         return "–"
-    return f"{quantity.value:.3%} {PROVENANCE_MARK[quantity.provenance]}"
+    shown = f"{quantity.value:.3%}" if quantity.value >= 1e-5 else "<0.001%"
+    return f"{shown} {PROVENANCE_MARK[quantity.provenance]}"
 
 
 def _speed(itl_ms: Quantity) -> str:

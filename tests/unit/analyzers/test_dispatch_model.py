@@ -103,6 +103,7 @@ def test_a_run_without_steps_gives_the_mean_operation_and_says_so():
     assert proxy.t_op_us.value == pytest.approx(3.4)
     assert proxy.ops_per_layer.provenance is Provenance.DERIVED
     assert "overlap not taken out" in proxy.stages[0].per_op_us.formula
+    assert proxy.tax_ms.provenance is Provenance.ASSUMED
 
 
 def test_a_replayed_saving_replaces_the_upper_bound():
