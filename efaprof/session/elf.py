@@ -6,6 +6,7 @@ import os
 import stat
 import struct
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _MAGIC = b"\x7fELF"
@@ -22,6 +23,13 @@ class Elf:
     bits: int  # 32 or 64
     machine: int  # e_machine
     interpreter: str  # the dynamic loader; empty when there is none (static)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Its loader cannot load our libraries: other C library, word size or processor (run by an emulator)."""
+        own = _own_elf()
+        is_glibc = not self.interpreter or "musl" not in Path(self.interpreter).name
+        return not is_glibc or (own is not None and (self.bits, self.machine) != (own.bits, own.machine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +50,8 @@ class Program:
             return f"{self.elf_path} is set-user-ID, and the loader ignores LD_PRELOAD for those"
         if not self.elf.interpreter:
             return f"{self.elf_path} is statically linked"
-        if self.elf.bits != 64:
-            return f"{self.elf_path} is a {self.elf.bits}-bit program"
-        if "musl" in Path(self.elf.interpreter).name:
-            return f"{self.elf_path} uses musl, and the interposer is built for glibc"
+        if self.elf.is_foreign:
+            return f"{self.elf_path} ({self.elf.bits}-bit, loader {self.elf.interpreter}) cannot load our libraries"
         return ""
 
 
@@ -67,6 +73,11 @@ def inspect(path: Path) -> Program:
         if elf_path.name == "env" and len(interpreter) > 1 and (named := _env_target(interpreter[1:])):
             elf_path = named
     return Program(path, None, elf_path)
+
+
+@cache
+def _own_elf() -> Elf | None:
+    return _read_elf(Path("/proc/self/exe"))
 
 
 def _env_target(words: list[bytes]) -> Path | None:

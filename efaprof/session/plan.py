@@ -83,9 +83,9 @@ def _libfabric(program: Program, interposer: Path) -> Probe:
         return Probe(
             name, ProbeState.OFF, f"{interposer} was not built", "install libfabric-dev and build again: pip install ."
         )
-    if program.elf is not None and (program.elf.bits != 64 or "musl" in program.elf.interpreter):
+    if program.elf is not None and program.elf.is_foreign:
         # Preloading there makes the loader complain on the program's stderr, or refuse to start it.
-        return Probe(name, ProbeState.OFF, program.obstacle, "build the program for 64-bit glibc")
+        return Probe(name, ProbeState.OFF, program.obstacle, "build the program for glibc on this processor")
     if program.obstacle:
         return Probe(
             name,

@@ -12,7 +12,7 @@ from efaprof.errors import EfaprofError
 from efaprof.session import host, workspace
 from efaprof.session.ringname import ring_names
 from efaprof.session.tally import leftovers
-from efaprof.trace.manifest import DrainCounts, Manifest, read_manifest
+from efaprof.trace.manifest import FILE_NAME, DrainCounts, Manifest, read_manifest
 from efaprof.trace.rundir import RAW_DIR, SPILL_DIR
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ def salvage_abandoned(*, shm: Path = workspace.SHM) -> list[Path]:
         try:
             manifest = read_manifest(run)
         except EfaprofError:
-            held.unlock()  # the run was moved or removed; `efaprof doctor` names the folder
+            if run.is_dir() and not (run / FILE_NAME).exists():
+                held.remove()  # killed before it had started its command: there is nothing to save
+            else:
+                held.unlock()  # the run was moved or removed; `efaprof doctor` names the folder
             continue
         try:
             if _salvage(run, manifest, held):

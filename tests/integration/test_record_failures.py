@@ -221,6 +221,9 @@ def small_disk(tmp_path):
     if done.returncode:
         pytest.skip("this container may not mount")
     yield folder
+    for link in Path("/dev/shm").glob("efaprof-*/run"):  # rings that found no room are kept
+        if link.readlink().is_relative_to(folder):
+            shutil.rmtree(link.parent)
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 

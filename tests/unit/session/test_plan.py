@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from efaprof.errors import RecordError, UsageError
 from efaprof.session import cpu, nic, plan
-from efaprof.session.elf import Elf, Program, inspect
+from efaprof.session.elf import Program, inspect
 from efaprof.session.probes import ProbeName, parse_probes
 from efaprof.trace.manifest import ProbeState
 
@@ -34,8 +35,11 @@ def states(made: plan.Plan) -> dict[str, ProbeState]:
     return {probe.name: probe.state for probe in made.probes}
 
 
-def program(*, bits: int = 64, interpreter: str = "/lib64/ld-linux-x86-64.so.2") -> Program:
-    return Program(Path("/p"), Elf(bits, 62, interpreter), Path("/p"))
+OWN = inspect(Path(sys.executable)).elf
+
+
+def program(**changes) -> Program:
+    return Program(Path("/p"), replace(OWN, **changes), Path("/p"))
 
 
 def test_a_dynamic_program_is_preloaded(interposer):
@@ -50,7 +54,9 @@ def test_a_static_program_is_preloaded_for_the_sake_of_its_children(interposer):
     assert made.preload == (interposer,)
 
 
-@pytest.mark.parametrize("odd", [program(bits=32), program(interpreter="/lib/ld-musl-x86_64.so.1")])
+@pytest.mark.parametrize(
+    "odd", [program(bits=32), program(interpreter="/lib/ld-musl-x86_64.so.1"), program(machine=243)]
+)
 def test_where_the_loader_would_complain_nothing_is_preloaded(interposer, odd):
     made = make(interposer, program=odd)
     assert states(made)["libfabric"] == ProbeState.OFF
