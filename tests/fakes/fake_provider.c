@@ -280,8 +280,14 @@ static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
     return 0;
 }
 
+// As with FI_PEER: the caller brings the context along, nothing is made.
+static int open_srx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
+    (void)domain, (void)attr, (void)ep, (void)context;
+    return 0;
+}
+
 static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), .av_open = open_av, .cq_open = open_cq,
-                                          .endpoint = open_endpoint};
+                                          .endpoint = open_endpoint, .srx_ctx = open_srx};
 static struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr)};
 
 static int open_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context) {

@@ -206,6 +206,13 @@ def test_a_queue_at_a_reused_address_is_another_queue(driver: Driver):
     assert recording.entries()["len"].tolist() == ([64] * 3 + [0] * 3) * 4 + [64] * 3
 
 
+def test_an_open_that_makes_nothing_leaves_the_callers_pointer(driver: Driver):
+    said, recording = driver.record("nothing")
+    assert said["left"] == "0x1234"
+    kinds = (recording.of(Shape.OBJECT)["kind"] & 0xFF).tolist()
+    assert ObjectKind.SRX not in kinds
+
+
 def test_errno_is_what_the_provider_left(driver: Driver):
     said, _ = driver.record("errno")
     assert said["changed"] == "0"

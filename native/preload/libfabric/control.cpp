@@ -8,10 +8,6 @@
 namespace efaprof::ofi {
 namespace {
 
-uint64_t address(const void *pointer) {
-    return reinterpret_cast<uint64_t>(pointer);
-}
-
 void adopt_again(fid *object) {
     if (const uint32_t kind = kind_of(object); kind == EFAPROF_OBJ_EP || kind == EFAPROF_OBJ_SRX)
         adopt_ep(reinterpret_cast<fid_ep *>(object));

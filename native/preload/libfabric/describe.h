@@ -13,11 +13,7 @@
 
 namespace efaprof::ofi {
 
-constexpr size_t kMostIovs = 256; // a count beyond this is an error of the caller
-
-inline uint64_t address(const volatile void *pointer) {
-    return reinterpret_cast<uint64_t>(pointer);
-}
+constexpr size_t kMostIovs = 64; // a count beyond this is an error of the caller
 
 inline uint64_t total(const iovec *iov, size_t count) {
     uint64_t sum = 0;

@@ -6,10 +6,11 @@
 #include <rdma/fi_eq.h>
 
 namespace efaprof::ofi {
-namespace {
 
-uint64_t address(const void *pointer) {
-    return reinterpret_cast<uint64_t>(pointer);
+fid nothing_made;
+
+bool is_recorded(const Opened &opened) {
+    return opened.thread.opened == address(opened.object);
 }
 
 efaprof_object record_of(const Opened &opened, uint8_t what) {
@@ -19,6 +20,25 @@ efaprof_object record_of(const Opened &opened, uint8_t what) {
     record.parent = address(opened.parent);
     return record;
 }
+
+void record_now(const Opened &opened, const efaprof_object &record) {
+    opened.thread.opened = record.fid;
+    write_object(record);
+}
+
+bool find_object(uint64_t fid, Object *found) {
+    const RegistryLock lock;
+    const Object *object = registry_find(fid);
+    if (object) *found = *object;
+    return object != nullptr;
+}
+
+void opened_other(const Opened &opened, const efaprof_object &record) {
+    if (!is_recorded(opened)) record_now(opened, record);
+    adopt_other(opened.object);
+}
+
+namespace {
 
 Object entry_of(const efaprof_object &record, uint32_t kind) {
     Object entry = {};
@@ -34,18 +54,6 @@ Object entry_of(const efaprof_object &record, uint32_t kind) {
 void remember(const Object &entry) {
     const RegistryLock lock;
     if (!registry_add(entry)) note_degraded("no memory to remember ", "an object", entry.fid);
-}
-
-bool find(uint64_t fid, Object *found) {
-    const RegistryLock lock;
-    const Object *object = registry_find(fid);
-    if (object) *found = *object;
-    return object != nullptr;
-}
-
-void record_now(const Opened &opened, const efaprof_object &record) {
-    opened.thread.opened = record.fid;
-    write_object(record);
 }
 
 void describe_info(efaprof_object &record, const fi_info *info) {
@@ -82,10 +90,9 @@ uint32_t address_bytes(const fi_info *info) {
 void opened_domain(const Opened &opened, const fi_info *info) {
     if (!is_recorded(opened)) {
         efaprof_object record = record_of(opened, EFAPROF_OBJ_DOMAIN);
+        if (info) describe_info(record, info);
         Object entry = entry_of(record, EFAPROF_OBJ_DOMAIN);
         if (info) {
-            describe_info(record, info);
-            entry = entry_of(record, EFAPROF_OBJ_DOMAIN);
             entry.format = info->addr_format;
             entry.addr_bytes = address_bytes(info);
             entry.has_source = (info->caps & FI_SOURCE) != 0;
@@ -137,11 +144,6 @@ struct EndpointProbe {
             [&](const Opened &opened) { opened_ep(opened, info); });
     }
 };
-
-void opened_other(const Opened &opened, efaprof_object &record) {
-    if (!is_recorded(opened)) record_now(opened, record);
-    adopt_other(opened.object);
-}
 
 struct PassiveProbe {
     static int run(int (*real)(fid_fabric *, fi_info *, fid_pep **, void *), fid_fabric *fabric, fi_info *info,
@@ -221,7 +223,7 @@ struct AvProbe {
                 if (!is_recorded(opened)) {
                     const efaprof_object record = record_of(opened, EFAPROF_OBJ_AV);
                     Object entry = entry_of(record, EFAPROF_OBJ_AV), parent;
-                    if (find(record.parent, &parent)) {
+                    if (find_object(record.parent, &parent)) {
                         entry.format = parent.format;
                         entry.addr_bytes = parent.addr_bytes;
                     }
@@ -245,65 +247,6 @@ struct EqProbe {
     }
 };
 
-// ---- memory
-constexpr uint64_t kDmabuf = 1ull << 40; // FI_MR_DMABUF of 1.20 and later: attr holds this instead of an iovec
-struct Dmabuf {
-    int fd;
-    uint64_t offset;
-    size_t len;
-    void *base_addr;
-};
-
-void opened_mr(const Opened &opened, uint64_t len, uint64_t access, uint64_t flags, uint32_t iface) {
-    efaprof_object record = record_of(opened, EFAPROF_OBJ_MR);
-    record.caps = len;
-    record.mode = access;
-    record.ep_type = iface;
-    record.inject = (static_cast<uint32_t>(flags) & ~1u) | ((flags & kDmabuf) != 0);
-    record.extra = reinterpret_cast<const fid_mr *>(opened.object)->key;
-    opened_other(opened, record);
-}
-
-uint64_t total_length(const iovec *iov, size_t count) {
-    uint64_t sum = 0;
-    for (size_t i = 0; iov && i < count; ++i)
-        sum += iov[i].iov_len;
-    return sum;
-}
-
-struct RegProbe {
-    static int run(int (*real)(fid *, const void *, size_t, uint64_t, uint64_t, uint64_t, uint64_t, fid_mr **, void *),
-                   fid *domain, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
-                   uint64_t flags, fid_mr **mr, void *context) {
-        return open_object(
-            domain, mr, [&] { return real(domain, buf, len, access, offset, key, flags, mr, context); },
-            [&](const Opened &opened) { opened_mr(opened, len, access, flags, FI_HMEM_SYSTEM); });
-    }
-};
-
-struct RegvProbe {
-    static int run(int (*real)(fid *, const iovec *, size_t, uint64_t, uint64_t, uint64_t, uint64_t, fid_mr **, void *),
-                   fid *domain, const iovec *iov, size_t count, uint64_t access, uint64_t offset, uint64_t key,
-                   uint64_t flags, fid_mr **mr, void *context) {
-        return open_object(
-            domain, mr, [&] { return real(domain, iov, count, access, offset, key, flags, mr, context); },
-            [&](const Opened &opened) { opened_mr(opened, total_length(iov, count), access, flags, FI_HMEM_SYSTEM); });
-    }
-};
-
-struct RegattrProbe {
-    static int run(int (*real)(fid *, const fi_mr_attr *, uint64_t, fid_mr **), fid *domain, const fi_mr_attr *attr,
-                   uint64_t flags, fid_mr **mr) {
-        return open_object(
-            domain, mr, [&] { return real(domain, attr, flags, mr); },
-            [&](const Opened &opened) {
-                const uint64_t len = flags & kDmabuf ? reinterpret_cast<const Dmabuf *>(attr->mr_iov)->len
-                                                     : total_length(attr->mr_iov, attr->iov_count);
-                opened_mr(opened, len, attr->access, flags, static_cast<uint32_t>(attr->iface));
-            });
-    }
-};
-
 const Hook fabric_hooks[] = {
     EFAPROF_HOOK(fi_ops_fabric, domain, DomainProbe),
     EFAPROF_HOOK(fi_ops_fabric, passive_ep, PassiveProbe),
@@ -320,15 +263,8 @@ const Hook domain_hooks[] = {
     EFAPROF_HOOK(fi_ops_domain, srx_ctx, SharedReceiveProbe),
     EFAPROF_HOOK(fi_ops_domain, endpoint2, EndpointProbe),
 };
-const Hook mr_hooks[] = {
-    EFAPROF_HOOK(fi_ops_mr, reg, RegProbe),
-    EFAPROF_HOOK(fi_ops_mr, regv, RegvProbe),
-    EFAPROF_HOOK(fi_ops_mr, regattr, RegattrProbe),
-};
-
 TableKind fabric_kind = EFAPROF_TABLE_KIND(fi_ops_fabric, fabric_hooks);
 TableKind domain_kind = EFAPROF_TABLE_KIND(fi_ops_domain, domain_hooks);
-TableKind mr_kind = EFAPROF_TABLE_KIND(fi_ops_mr, mr_hooks);
 
 } // namespace
 
@@ -337,13 +273,6 @@ void patch(const fi_ops_fabric *table) {
 }
 void patch(const fi_ops_domain *table) {
     patch_table(domain_kind, table);
-}
-void patch(const fi_ops_mr *table) {
-    patch_table(mr_kind, table);
-}
-
-bool is_recorded(const Opened &opened) {
-    return opened.thread.opened == address(opened.object);
 }
 
 void opened_fabric(const Opened &opened, const char *provider, const char *name) {
@@ -365,7 +294,7 @@ void opened_context(const Opened &opened, uint64_t caps, uint64_t msg_order, uin
         const uint32_t kind = kind_of(opened.object);
         efaprof_object record = record_of(opened, static_cast<uint8_t>(kind));
         Object parent = {};
-        find(record.parent, &parent);
+        find_object(record.parent, &parent);
         record.name = parent.name;
         record.detail = parent.detail;
         record.caps = caps ? caps : parent.caps;

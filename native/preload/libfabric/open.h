@@ -29,21 +29,39 @@ struct Opened {
     const fid *parent; // null for a fabric
 };
 
+efaprof_object record_of(const Opened &opened, uint8_t what);
+bool find_object(uint64_t fid, Object *found); // in the registry
+
 // True: this very object has been recorded by a call inside this one.
 bool is_recorded(const Opened &opened);
+void record_now(const Opened &opened, const efaprof_object &record);
+void opened_other(const Opened &opened, const efaprof_object &record); // of which nothing is remembered
+
+// Stands in *out while an open runs. Some calls succeed without making anything (a shared receive context that the
+// caller brings along, FI_PEER) and leave what was there, which may be anything.
+extern fid nothing_made;
 
 // Runs real(); when it made *out, tells made(Opened).
 template <class Fid, class Real, class Made> int open_object(const fid *parent, Fid **out, Real real, Made made) {
     Call call(parent, Call::Kind::kOpen);
-    if (!call) return real();
+    if (!call || !out) {
+        const int ret = real();
+        if (call) call.leave();
+        return ret;
+    }
+    auto *const marker = reinterpret_cast<Fid *>(&nothing_made);
+    Fid *const before = *out;
+    *out = marker;
     call.thread().opened = 0;
     const uint64_t t_begin = now();
     const int ret = real();
     const uint64_t t_end = now();
     call.leave();
-    if (ret == 0 && out && *out) {
+    const bool is_made = *out != marker;
+    if (!is_made) *out = before;
+    if (ret == 0 && is_made && *out) {
         const ErrnoKept kept;
-        made(Opened{call.thread(), t_begin, t_end, call.nest(), &(*out)->fid, parent});
+        made(Opened{call.thread(), t_begin, t_end, call.nest(), reinterpret_cast<fid *>(*out), parent});
     }
     return ret;
 }

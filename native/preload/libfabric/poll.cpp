@@ -11,10 +11,6 @@ namespace {
 
 constexpr uint32_t kMostEmpties = 1u << 31; // then the count is written, before it could overflow
 
-uint64_t address(const void *pointer) {
-    return reinterpret_cast<uint64_t>(pointer);
-}
-
 inline void count_empty(Call &call, const fid_cq *cq) {
     if (__builtin_expect(!recording(), 0)) return;
     CqSeen &seen = cq_seen(call.thread(), address(cq));

@@ -247,8 +247,8 @@ void flush_idle_everywhere(uint64_t cq) {
 }
 
 void flush_at_exit() {
-    Thread *const own = this_thread;
-    if (!own || own->fork_generation != *fork_word) return;
+    Thread *const own = __atomic_load_n(&threads, __ATOMIC_ACQUIRE) ? thread_now() : nullptr;
+    if (!own) return;
     flush(*own);
     for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
         if (thread == own || !__atomic_load_n(&thread->in_use, __ATOMIC_ACQUIRE)) continue;

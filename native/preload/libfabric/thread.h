@@ -11,6 +11,10 @@
 
 namespace efaprof::ofi {
 
+inline uint64_t address(const volatile void *pointer) {
+    return reinterpret_cast<uint64_t>(pointer);
+}
+
 // Which of the endpoint's default operation flags a call takes.
 enum class Defaults : uint8_t {
     kNone, // the call carries its own flags
@@ -106,7 +110,7 @@ public:
     enum class Kind { kOperation, kOpen };
 
     explicit Call(const void *fid, Kind kind = Kind::kOperation) : thread_(thread_now()) {
-        const auto id = reinterpret_cast<uint64_t>(fid);
+        const uint64_t id = address(fid);
         if (__builtin_expect(!thread_, 0)) return;
         depth_ = thread_->depth;
         outer_ = thread_->current;

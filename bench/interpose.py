@@ -1,0 +1,192 @@
+"""What recording adds to a libfabric call: bare, recorded, and under libfabric's own hooks, arm by arm in one run.
+
+Posts and polls are of a provider without a network (tests/fakes), whose calls do nothing, so that what is added stands
+alone; the loop is a real one, messages of one thread to itself over shm (receive, send, two completions: four records).
+A drain empties the rings meanwhile. Last, a verified client: two busy processes and a drain, which share two cores.
+Arms take turns; costs are minima, rates are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from efaprof import native
+
+REPO = Path(__file__).resolve().parent.parent
+HOOKS = ("noop", "perf", "profile", "trace")  # those that this libfabric has not are left out
+FAULTS = {"PMU": "not active: no performance counters here", "No hook found": "this libfabric has no such hook",
+    "is not a hook": "this libfabric was built without it",
+}
+BUDGET_POST_NS = 15.0
+BUDGET_POLL_NS = 5.0
+CLIENT_CASES = {
+    "shm write 64 B, window 16": ("shm", "--op write --size 64 --count 200000 --window 16"),
+    "shm write 4 KB, window 16": ("shm", "--op write --size 4096 --count 60000 --window 16"),
+    "tcp send 64 B, window 16": ("tcp", "--op send --size 64 --count 30000 --window 16"),
+}
+
+
+@dataclass(slots=True)
+class Arm:
+    """One way to run the driver."""
+
+    name: str
+    env: dict[str, str]
+    is_recorded: bool = False
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    fault: str = ""  # why it does nothing
+
+    def best(self, what: str) -> float:
+        """Nanoseconds."""
+        return min(self.samples[what])
+
+
+def machine() -> str:
+    """Processor, cores and load."""
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+    return f"{model} · {os.cpu_count()} cores · load {os.getloadavg()[0]:.1f}"
+
+
+def run(command: list[str], env: dict[str, str], *, is_recorded: bool) -> tuple[str, str, int]:
+    """Output, errors and lost records of one command, drained meanwhile when it is recorded."""
+    full = {**os.environ, **env}
+    shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=shm) as top,
+        tempfile.TemporaryFile("w+") as out,
+        tempfile.TemporaryFile("w+") as err,
+    ):
+        rings, raw = Path(top) / "rings", Path(top) / "raw"
+        rings.mkdir(mode=0o700)
+        raw.mkdir()
+        if is_recorded:
+            full |= {"EFAPROF_RING_DIR": str(rings), "LD_PRELOAD": str(native.lib_path("libefaprof-fi.so"))}
+        with native.RingDrain(rings, raw, max_bytes=256 << 20) as drain:
+            process = subprocess.Popen(command, env=full, stdout=out, stderr=err)
+            while process.poll() is None:
+                if is_recorded:
+                    drain.poll()
+                time.sleep(0.004)
+            dropped = drain.close().dropped
+        out.seek(0)
+        err.seek(0)
+        if process.returncode != 0:
+            sys.exit(f"{command[0]} failed: {err.read()[-2000:]}")
+        return out.read(), err.read(), dropped
+
+
+def newer_libfabric() -> Path | None:
+    """The libfabric of a PyPI wheel in this environment, or one that EFAPROF_LIBFABRIC names."""
+    path = Path(os.environ.get("EFAPROF_LIBFABRIC", Path(sys.prefix) / "lib" / "mpich" / "libfabric.so.1"))
+    return path if path.is_file() else None
+
+
+def arms_of(build: Path, library: Path | None) -> list[Arm]:
+    """Bare, recorded and hooked runs on one libfabric: the system's, or `library`."""
+    base = {"FI_PROVIDER_PATH": f"{build / 'fakes'}:/nonexistent"}
+    if library:
+        base["LD_LIBRARY_PATH"] = str(library.parent)
+    arms = [Arm("bare", base), Arm("recorded by efaprof", base, is_recorded=True)]
+    for hook in HOOKS:
+        level = "trace" if hook == "trace" else "warn"
+        arms.append(Arm(f"FI_HOOK={hook}", {**base, "FI_HOOK": hook, "FI_LOG_LEVEL": level}))
+    return arms
+
+
+def measure_calls(build: Path, arms: list[Arm], rounds: int) -> int:
+    """Fill the arms' samples, in turns; records lost."""
+    lost = 0
+    driver = str(build / "bin" / "fake_driver")
+    for _ in range(rounds):
+        for arm in arms:
+            for provider, scenario in (("fake", "bench"), ("shm", "loop")):
+                env = {**arm.env, "FI_PROVIDER": provider}
+                out, err, dropped = run([driver, scenario, "400", provider], env, is_recorded=arm.is_recorded)
+                lost += dropped
+                for sign, fault in FAULTS.items():
+                    if sign in err:
+                        arm.fault = fault
+                for line in out.splitlines():
+                    what, value = line.split()
+                    arm.samples.setdefault(what, []).append(float(value))
+    return lost
+
+
+def print_calls(title: str, arms: list[Arm], lost: int) -> None:
+    """One row an arm: ns of a post, of an empty poll, of a post with its completion, of a real loop."""
+    bare = arms[0]
+    clock = min(arm.best("clock") for arm in arms)
+    print(f"{title} · a time stamp costs {clock:.1f} ns · records lost {lost}")
+    columns = {"post": "post", "poll": "empty poll", "pair": "post+completion", "loop": "shm loop"}
+    print(f"  {'':22}" + "".join(f"{label:>17}{'added':>9}" for label in columns.values()) + f"{'rate':>9}")
+    for arm in arms:
+        if arm.fault:
+            print(f"  {arm.name:22}  {arm.fault}")
+            continue
+        cells = ""
+        for what in columns:
+            added = "" if arm is bare else f"{arm.best(what) - bare.best(what):+.1f}"
+            cells += f"{arm.best(what):>17.1f}{added:>9}"
+        print(f"  {arm.name:22}{cells}{bare.best('loop') / arm.best('loop'):>7.2f} ×")
+    ours = arms[1]
+    post, poll = ours.best("post") - bare.best("post"), ours.best("poll") - bare.best("poll")
+    limit = 2 * clock + BUDGET_POST_NS
+    print(
+        f"  goals: post +{post:.1f} of 2 stamps + {BUDGET_POST_NS:.0f} = {limit:.1f} ns ({post / limit:.2f} ×),", end=""
+    )
+    print(f" empty poll +{poll:.1f} of {BUDGET_POLL_NS:.0f} ns ({poll / BUDGET_POLL_NS:.2f} ×)\n")
+
+
+def measure_rates(build: Path, rounds: int) -> None:
+    """One row a case: operations a second bare and recorded, in turns."""
+    print("rates of a verified client (two busy processes and, recorded, a drain)")
+    print(f"  {'':28}{'bare ops/s':>14}{'recorded':>14}{'recorded/bare':>16}{'lost':>8}")
+    for name, (provider, options) in CLIENT_CASES.items():
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        lost = 0
+        for _ in range(rounds):
+            for is_recorded in (False, True):
+                command = [str(build / "bin" / "efaprof_client"), "--self", "--provider", provider, *options.split()]
+                out, _, dropped = run(command, {"FI_PROVIDER": provider}, is_recorded=is_recorded)
+                fields = dict(word.split("=") for word in out.split() if "=" in word)
+                rates[is_recorded].append(int(fields["posts"]) / float(fields["seconds"]))
+                lost += dropped
+        bare, recorded = (statistics.median(rates[is_recorded]) for is_recorded in (False, True))
+        print(f"  {name:28}{bare:>14,.0f}{recorded:>14,.0f}{recorded / bare:>16.3f}{lost:>8}")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="times that the arms take turns")
+    rounds = parser.parse_args().rounds
+    build = Path(os.environ.get("EFAPROF_BUILD_DIR", REPO / "build" / "dev"))
+    if not (build / "bin" / "fake_driver").is_file():
+        sys.exit(f"{build} has no fake_driver\nhint: apt-get install libfabric-dev, then make native")
+    print(f"cost of the libfabric interposer · {machine()}")
+    print(f"ns a call: the smallest of {rounds} × 400 batches; 'added' is to bare of the same table\n")
+    arms = arms_of(build, None)
+    print_calls("system libfabric", arms, measure_calls(build, arms, rounds))
+    newer = newer_libfabric()
+    if newer:
+        arms = arms_of(build, newer)
+        print_calls(str(newer), arms, measure_calls(build, arms, rounds))
+    else:
+        print("newer libfabric (its hooks trace and profile): none here; pip install mpich\n")
+    measure_rates(build, rounds)
+
+
+if __name__ == "__main__":
+    main()
