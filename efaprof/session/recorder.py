@@ -243,7 +243,7 @@ class Recorder:
         )  # fmt: skip
         closed = replace(
             self._manifest,
-            ended_realtime_ns=self._ended_realtime_ns,
+            ended_realtime_ns=self._ended_realtime_ns or time.time_ns(),
             exit_code=ending.exit_code,
             signal=ending.signal,
             drain=counts,

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from recording import EFAPROF, efaprof, manifest, writer, written
 
+from efaprof.session.salvage import salvage_run
+
 
 def refused(done: subprocess.CompletedProcess[str], code: int, *words: str) -> None:
     """One line that says what, one hint, nothing on stdout, no traceback."""
@@ -206,6 +208,31 @@ def test_a_reader_of_stderr_that_went_away_does_not_change_the_exit_code(tmp_pat
     assert done.stdout == "5\n"
 
 
+def test_an_error_of_ours_ends_the_recording_and_not_the_program(tmp_path):
+    code = (
+        "import sys; from efaprof.session.drain import Loop; before = Loop.turn; turns = []\n"
+        "def turn(loop):\n"
+        "    turns.append(1)\n"
+        "    if len(turns) > 3: raise ZeroDivisionError('of ours')\n"
+        "    return before(loop)\n"
+        "Loop.turn = turn; sys.argv = ['efaprof', 'record', '-o', 'r', '--', *sys.argv[1:]]\n"
+        "from efaprof.cli.app import main; main()"
+    )
+    then = "time.sleep(0.5); write(10, 10); print('fine'); sys.exit(3)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *writer(10, then)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (3, "fine\n")
+    assert "recording stopped early, by an error of efaprof: ZeroDivisionError: of ours" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in (tmp_path / "r" / "log.txt").read_text()
+    said = manifest(tmp_path / "r")
+    assert (said["exit_code"], bool(said["ended_realtime_ns"])) == (3, True)
+    assert written(tmp_path / "r").counters["test.value"] == list(range(20)), (
+        "what is in the rings is saved all the same"
+    )
+
+
 # ---- no room ----------------------------------------------------------------------------------
 
 
@@ -280,3 +307,6 @@ def test_a_limit_on_file_sizes_harms_only_the_trace(tmp_path):
     assert "File too large" in done.stderr or "dropped" in done.stderr
     values = written(tmp_path / "r").counters["test.value"]
     assert values[:5000] == list(range(5000))
+    salvage_run(tmp_path / "r")  # not under the limit
+    assert len(written(tmp_path / "r").counters["test.value"]) > len(values)
+    assert not Path(manifest(tmp_path / "r")["options"]["ring_dir"]).exists()
