@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate
+from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate, t_quantile
 from efaprof.analyzers.layers import STEP_LAYERS
 from efaprof.trace.layers import Layer
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NS_PER_US = 1_000.0
+DRIFT_LEVEL = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +127,18 @@ def _job_wall_us(decode: pl.DataFrame) -> float:
 
 
 def _drift(wall: NDArray[np.float64], batching: Batching) -> float | None:
-    from scipy.stats import linregress
-
+    """Change of the batch means over the run along their regression line, when its slope is not zero (p < 0.01)."""
     whole = len(wall) // batching.batch_steps
     if whole < 4:
         return None
     means = wall[: whole * batching.batch_steps].reshape(whole, -1).mean(axis=1)
-    if np.ptp(means) == 0:
+    time = np.arange(whole) - (whole - 1) / 2
+    slope = float(time @ means / (time @ time))
+    residual = means - means.mean() - slope * time
+    error = float(np.sqrt(residual @ residual / (whole - 2) / (time @ time)))
+    if abs(slope) <= t_quantile(1 - DRIFT_LEVEL / 2, whole - 2) * error:
         return None
-    fit = linregress(np.arange(whole), means)
-    return float(fit.slope * (whole - 1) / means.mean()) if fit.pvalue < 0.01 else None
+    return slope * (whole - 1) / float(means.mean())
 
 
 def _tail(by_step: pl.DataFrame, layers: list[Layer], wall: NDArray[np.float64]) -> dict[Layer, float]:

@@ -56,16 +56,21 @@ def choose_batching(step_values: NDArray[np.float64]) -> Batching:
 
 def estimate(step_values: NDArray[np.float64], batching: Batching) -> Estimate:
     """Mean over all steps with a t interval from the whole batches' means; units are those of `step_values`."""
-    from scipy.stats import t
-
     if not len(step_values):
         return Estimate(float("nan"), None, None)
     means = _means(step_values, batching.batch_steps)
     centre = float(step_values.mean())
     if len(means) < 2:
         return Estimate(centre, None, None)
-    half = float(t.ppf((1 + LEVEL) / 2, len(means) - 1) * means.std(ddof=1) / np.sqrt(len(means)))
+    half = t_quantile((1 + LEVEL) / 2, len(means) - 1) * float(means.std(ddof=1) / np.sqrt(len(means)))
     return Estimate(centre, centre - half, centre + half)
+
+
+def t_quantile(probability: float, freedom: float) -> float:
+    """Quantile of Student's t; `freedom` may be fractional."""
+    from scipy.special import stdtrit  # scipy.stats would cost a second of start-up for the same number
+
+    return float(stdtrit(freedom, probability))
 
 
 def _means(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:

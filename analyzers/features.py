@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from polars import col
 
+from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
 from efaprof.analyzers.rules import Feature
 from efaprof.trace.layers import Layer
 
@@ -16,12 +17,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from efaprof.analyzers.batches import Batching
 
 ISSUE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC)
 RECEIVE = (Layer.RX, Layer.POLL)
 NOT_COMMUNICATION = (Layer.COMPUTE, Layer.LAUNCH)
-LEVEL = 0.95
 
 
 def run_features(
@@ -78,8 +77,6 @@ def _ratio(
     name: str, above: NDArray[np.float64], below: NDArray[np.float64], batching: Batching, note: str
 ) -> Feature | None:
     """Ratio of sums with a t interval from the ratios of whole batches; None when there is nothing to divide by."""
-    from scipy.stats import t
-
     if not below.sum() > 0:
         return None
     value = float(above.sum() / below.sum())
@@ -90,5 +87,5 @@ def _ratio(
     if whole < 2 or not (lower > 0).all():
         # One batch says nothing about spread: the widest interval that a share can have.
         return Feature(name, value, min(0.0, value), max(1.0, value), note=f"{note}; no interval from {whole} batches")
-    half = float(t.ppf((1 + LEVEL) / 2, whole - 1) * (upper / lower).std(ddof=1) / np.sqrt(whole))
+    half = t_quantile((1 + LEVEL) / 2, whole - 1) * float((upper / lower).std(ddof=1) / np.sqrt(whole))
     return Feature(name, value, value - half, value + half, note=note)

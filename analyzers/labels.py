@@ -19,7 +19,9 @@ def labelled(tables: Tables, by: By) -> pl.Expr | None:
     if by is By.ENDPOINT:
         return _replaced("endpoint", _endpoints(tables))
     if by is By.PEER:
-        address = pl.when(pl.col("peer").is_null()).then(pl.lit("connected")).otherwise(pl.col("peer").cast(pl.String))
+        # No address: whoever sends (a receive), or the one that the endpoint is connected to.
+        nobody = pl.when(pl.col("direction") == "rx").then(pl.lit("any")).otherwise(pl.lit("connected"))
+        address = pl.when(pl.col("peer").is_null()).then(nobody).otherwise(pl.col("peer").cast(pl.String))
         process = pl.col("process").replace_strict(_processes(tables), return_dtype=pl.String)
         return pl.format("{} → {}", process, address).alias("peer")
     return None

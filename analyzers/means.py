@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from efaprof.analyzers.batches import Estimate
+from efaprof.analyzers.batches import Estimate, t_quantile
 
 LEVEL = 0.95
 
@@ -24,13 +24,6 @@ class Mean:
             return Estimate(self.value, None, None)
         half = t_quantile((1 + level) / 2, self.freedom) * self.error
         return Estimate(self.value, self.value - half, self.value + half)
-
-
-def t_quantile(probability: float, freedom: float) -> float:
-    """Quantile of Student's t; `freedom` may be fractional."""
-    from scipy.special import stdtrit  # scipy.stats would cost a second of start-up for the same number
-
-    return float(stdtrit(freedom, probability))
 
 
 def difference(first: Mean, second: Mean) -> Mean:

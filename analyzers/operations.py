@@ -34,7 +34,7 @@ class OperationGroup:
     nest: int  # 0: called by the program; 1…: called by a provider on a lower one
     direction: str | None  # "tx", "rx"; None for fi_cancel
     count: int
-    bytes: int  # of receives: the buffers posted
+    bytes: int  # posted; of receives, their buffers
     eagain: int  # attempts that returned -FI_EAGAIN
     errors: int  # error completions
     matches: dict[Match, int]
@@ -63,7 +63,7 @@ class OperationTotals:
         self._totals.append(
             timed.group_by(*keys).agg(
                 count=pl.len().cast(pl.Int64),
-                bytes=pl.col("bytes").cast(pl.Int64).sum(),
+                bytes=(pl.col("bytes").cast(pl.Int64) * (pl.col("match") != Match.FAILED_POST.value)).sum(),
                 eagain=pl.col("eagain").cast(pl.Int64).sum(),
                 errors=(pl.col("error").fill_null(0) != 0).sum().cast(pl.Int64),
                 overlap_clip_ns=pl.col("clip_ns").sum(),
