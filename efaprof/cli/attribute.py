@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from efaprof.analyzers.by import By
-from efaprof.cli.optional_value import STDOUT, command_with, write_text
+from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
-from efaprof.errors import TraceError, UsageError
+from efaprof.cli.targets import Targets
+from efaprof.errors import TraceError
 
 if TYPE_CHECKING:
     from efaprof.report.attribution_report import AttributionReport
@@ -42,28 +43,19 @@ def attribute(
     Several RUNs are taken together. The tables made on the way stay in RUN and are used again; so does the report, as
     attribution.json.
     """
-    from efaprof.report import attribution_json, attribution_sections, sections
+    from efaprof.report.attribution_json import attribution_document
     from efaprof.report.attribution_report import report_on
+    from efaprof.report.attribution_sections import attribution_heading, attribution_sections
     from efaprof.trace.reader import open_tables
 
-    if as_json == STDOUT and as_markdown == STDOUT:
-        raise UsageError("--json and --markdown cannot both go to stdout", hint="give one of them a FILE")
+    targets = Targets(as_json, as_markdown)
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
     report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by)
     if strict:
         _check_explained(report)
-    heading, body = attribution_sections.attribution_heading(report), attribution_sections.attribution_sections(report)
-    document = json.dumps(attribution_json.attribution_document(report), indent=1, ensure_ascii=False) + "\n"
+    document = attribution_document(report)
     _keep(chosen, document)
-    is_shown = True
-    for target, text in ((as_json, document), (as_markdown, sections.as_markdown(heading, body))):
-        if target == STDOUT:
-            sys.stdout.write(text)
-            is_shown = False
-        elif target is not None:
-            write_text(text, target)
-    if is_shown:
-        sys.stdout.write(sections.as_terminal(heading, body))
+    targets.write(document, attribution_heading(report), attribution_sections(report))
 
 
 def _check_explained(report: AttributionReport) -> None:
@@ -73,11 +65,11 @@ def _check_explained(report: AttributionReport) -> None:
         raise TraceError(f"operations are unexplained: {kinds}", hint="leave out --strict to see the rest")
 
 
-def _keep(runs: list[Run], document: str) -> None:
+def _keep(runs: list[Run], document: dict[str, Any]) -> None:
     """Leave the report of a single run in its directory, where other commands find it."""
     if len(runs) != 1:
         return
     try:
-        (runs[0].path / FILE_NAME).write_text(document, encoding="utf-8")
+        (runs[0].path / FILE_NAME).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
         sys.stderr.write(f"{FILE_NAME} is not kept in {runs[0].path}: {error.strerror}\n")

@@ -185,8 +185,8 @@ def _outcomes(recorded: Recorded) -> Notes:
         errors = f" ({units.whole(group.errors)} with an error)" if group.errors else ""
         lines.append(f"{units.whole(group.count)} {what} = {' + '.join(parts)}{errors} {MEASURED}")
     if recorded.arrivals.explained:
-        words = "completions that end no operation here: a peer's, or one given up"
-        lines.append(f"{units.whole(recorded.arrivals.explained)} {words} {MEASURED}")
+        words = "read that end no operation here: a peer's, or one given up"
+        lines.append(f"{units.whole(recorded.arrivals.explained)} completions {words} {MEASURED}")
     return Notes("outcomes", tuple(lines) or (units.NONE,))
 
 
