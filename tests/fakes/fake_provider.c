@@ -32,7 +32,7 @@ struct fake_cq {
     struct fid_cq cq;
     enum fi_cq_format format;
     atomic_flag lock;
-    unsigned head, tail;
+    _Atomic unsigned head, tail;
     struct fi_cq_tagged_entry entries[DEPTH];
 };
 

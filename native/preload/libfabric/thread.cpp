@@ -40,10 +40,8 @@ void thread_exits(void *value) {
 }
 
 void reset(Thread &thread) {
-    Thread *next = thread.next;
-    memset(static_cast<void *>(&thread), 0, sizeof thread);
-    thread.next = next;
-    thread.in_use = 1;
+    constexpr size_t kept = offsetof(Thread, fork_generation);
+    memset(reinterpret_cast<char *>(&thread) + kept, 0, sizeof thread - kept);
     thread.fork_generation = *fork_word;
 }
 
@@ -56,7 +54,7 @@ Thread *claim() {
     void *memory = mmap(nullptr, sizeof(Thread), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
     auto *thread = static_cast<Thread *>(memory);
-    thread->in_use = 1;
+    __atomic_store_n(&thread->in_use, 1, __ATOMIC_RELAXED);
     thread->next = __atomic_load_n(&threads, __ATOMIC_RELAXED);
     while (!__atomic_compare_exchange_n(&threads, &thread->next, thread, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
     }

@@ -72,15 +72,16 @@ constexpr unsigned kCqsSeen = 256;
 constexpr unsigned kCntrsSeen = 64;
 
 struct Thread {
+    Thread *next;    // list of all, never shortened
+    uint32_t in_use; // 0: its thread ended, the next one may have it
+    // from here on cleared when a thread takes it
     uint32_t fork_generation;
     uint32_t depth;     // hooked calls open on this thread
+    uint32_t fabrics;   // fi_fabric calls open: a hook provider called by one of them is not a layer below it
     uint64_t current;   // fid of the innermost one
     uint64_t opened;    // fid that the last open recorded, so that an enclosing open of the same does not
-    uint32_t fabrics;   // fi_fabric calls open: a hook provider called by one of them is not a layer below it
     uint32_t retries;   // entries of `retry` in use
     uint32_t retry_seq; // odd while `retry` changes
-    Thread *next;       // list of all, never shortened
-    uint32_t in_use;    // 0: its thread ended, the next one may have it
     Retry retry[kRetries];
     EpSeen eps[kEpsSeen];
     CqSeen cqs[kCqsSeen];
