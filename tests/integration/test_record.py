@@ -255,12 +255,12 @@ def test_duration_ends_the_recording_and_not_the_program(tmp_path):
 
 
 def test_max_size_keeps_the_newest(tmp_path):
-    done = efaprof("record", "--max-size", "1MiB", "--buffer", "64KiB", "--probes", "libfabric", "--",
+    done = efaprof("record", "--max-size", "1MiB", "--buffer", "16MiB", "--probes", "libfabric", "--",
                    *writer(200_000), cwd=tmp_path)  # fmt: skip
     run = the_run(tmp_path)
     values = written(run).counters["test.value"]
     assert values[-1] == 199_999
-    assert values == list(range(values[0], 200_000)) or manifest(run)["drain"]["dropped"]
+    assert values == list(range(values[0], 200_000))
     assert "to stay under --max-size" in done.stderr
     assert sum(file.stat().st_blocks * 512 for file in (run / "raw").iterdir()) < 2 << 20
 
