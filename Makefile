@@ -52,8 +52,8 @@ native: $(VENV)/.installed
 	@$(BIN)/cmake --build $(BUILD) -j$(JOBS) >>$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 
 .PHONY: demo
-demo: $(VENV)/.installed native ## record, attribute and show the dispatch path on loopback
-	@BUILD=$(BUILD) BIN=$(BIN) examples/demo.sh
+demo: $(VENV)/.installed ## record, attribute and show the dispatch path on loopback
+	@BIN=$(BIN) examples/demo.sh
 
 .PHONY: test
 test: $(VENV)/.test-tools native ## the test suite
