@@ -12,7 +12,19 @@ from efaprof import __version__
 from efaprof.errors import EfaprofError
 
 # One module a command; each has `register(app)`. A command stands here only once it works.
-COMMANDS: tuple[str, ...] = ("record", "attribute", "info", "dump", "bench", "doctor", "tax", "model", "export", "open_", "softefa")
+COMMANDS: tuple[str, ...] = (
+    "record",
+    "attribute",
+    "info",
+    "dump",
+    "bench",
+    "doctor",
+    "tax",
+    "model",
+    "export",
+    "open_",
+    "softefa",
+)
 
 app = typer.Typer(
     name="efaprof",
