@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from efaprof.export.batch import keys_of
 from efaprof.export.board import Board
+from efaprof.export.dispatch import DispatchTracks
 from efaprof.export.groups import Groups
 from efaprof.export.meters import EmptyPolls, InFlight, Sampled, draw_counters
 from efaprof.export.operations import OperationTracks
@@ -24,6 +25,7 @@ class Drawn:
 
     not_drawn: dict[str, int]  # slices that found no free lane, by line
     early_done: int  # completions read before their post returned: drawn with no length
+    missing_stamps: int  # of operations that went on all the same: that stage of theirs is not drawn
     counters: Sampled
 
     def facts(self) -> dict[str, int]:
@@ -31,6 +33,7 @@ class Drawn:
         counts = {
             "slices not drawn (no free lane)": sum(self.not_drawn.values()),
             "completions read before their post returned": self.early_done,
+            "stages without a record": self.missing_stamps,
             "counters that went back": self.counters.resets,
             "counters that never moved (not drawn)": self.counters.still,
         }
@@ -42,10 +45,15 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
     window = tables.window or tables.extent()
     keys = keys_of(tables.named()["ops"])
     board = Board(sink)
-    groups = Groups(board, tables.processes, tables.threads, keys)
+    dispatching = tables.dispatch.processes if tables.dispatch is not None else frozenset()
+    groups = Groups(board, tables.processes, tables.threads, keys, dispatching)
     facts_track = board.track("efaprof run")
     draw_spans(tables, groups)
-    operations = OperationTracks(groups, keys, name_id(tables.identity.encode()))
+    salt = name_id(tables.identity.encode())
+    stages = DispatchTracks(groups, window, salt ^ 1)
+    if tables.dispatch is not None:
+        stages.draw(tables.dispatch)
+    operations = OperationTracks(groups, keys, salt)
     in_flight = InFlight(window, keys)
     for chunk in tables.chunks("ops", tables.ops):
         operations.draw(chunk)
@@ -59,7 +67,7 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
     in_flight.draw(groups)
     empty_polls.draw(groups)
     sampled = draw_counters(tables, groups)
-    drawn = Drawn(board.not_drawn, operations.early_done, sampled)
+    drawn = Drawn(board.not_drawn, operations.early_done, stages.missing, sampled)
     facts = tables.facts | {"slices": sink.written.slices} | drawn.facts()
     sink.facts(facts_track, window.start_ns, "efaprof run", facts)
     return drawn

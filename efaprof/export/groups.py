@@ -34,7 +34,20 @@ _STEP = 100_000
 _PLACE: dict[str, int] = {
     name: _STEP * place
     for place, name in enumerate(
-        ("counter", Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, "completion queue", Layer.NIC, Layer.RX)
+        (
+            "counter",
+            "steps",
+            Layer.COMPUTE,
+            Layer.KERNEL,
+            Layer.RING,
+            Layer.PROXY,
+            "fence",
+            Layer.LIBFABRIC,
+            "completion queue",
+            Layer.NIC,
+            Layer.RX,
+            "waits",
+        )
     )
 }
 HOST_STRIDE = 10_000_000  # above every pid that Linux gives
@@ -48,6 +61,7 @@ class Groups:
     processes: pl.DataFrame
     threads: pl.DataFrame
     keys: list[CallKey] = field(default_factory=list)
+    dispatching: frozenset[int] = frozenset()  # processes with a dispatch path of ours, which has lines of those names
     _pids: dict[int, Hashable] = field(default_factory=dict)
     _tids: dict[int, Hashable] = field(default_factory=dict)
     _process_tracks: dict[int, int] = field(default_factory=dict)
@@ -136,10 +150,10 @@ class Groups:
 
     def call_line(self, key: CallKey) -> LaneTrack:
         """Line for the calls of one thread at one level."""
-        name = f"{Layer.LIBFABRIC}{self._level(key)}"
+        name = f"{Layer.LIBFABRIC}{self._calls(key)}{self._level(key)}"
         if self._posters[key.process, key.nest, key.provider] > 1:
             name += f" · {self.thread_name(key.thread)}"
-        place = self.keys.index(key)
+        place = 1 + self.keys.index(key)
         return self._line(key.process, Layer.LIBFABRIC, place, name, "from the first attempt of a call to its return")
 
     def flight_line(self, key: CallKey, layer: Layer) -> LaneTrack:
@@ -148,17 +162,21 @@ class Groups:
         if layer is Layer.RX:
             name, description = f"rx: posted receives{level}", "from the post to the completion that was read"
         else:
-            name, description = f"{layer}{level}", "from the doorbell to the completion that was read"
-        return self._line(key.process, layer, 1 + key.flight, name, description)
+            name, description = f"{layer}{self._calls(key)}{level}", "from the doorbell to the completion that was read"
+        return self._line(key.process, layer, 2 + key.flight, name, description)
 
     def counter_of_level(self, key: CallKey, name: str, unit: str, description: str) -> int:
         """Counter track of one level of a process."""
         return self.counter(key.process, f"{name}{self._level(key)}", unit, description)
 
+    def stage_line(self, process: int, layer: str, description: str) -> LaneTrack:
+        """Line for one layer of a dispatch path of ours."""
+        return self._line(process, layer, 0, layer, description)
+
     def arrival_line(self, process: int) -> LaneTrack:
         """Line for completions that met no post."""
         return self._line(
-            process, Layer.RX, 0, "rx: arrivals", "completions at a target that belong to no post of its own"
+            process, Layer.RX, 1, "rx: arrivals", "completions at a target that belong to no post of its own"
         )
 
     def read_line(self, process: int, thread: int) -> LaneTrack:
@@ -183,6 +201,10 @@ class Groups:
     def _line(self, process: int, kind: str, place: int, name: str, description: str) -> LaneTrack:
         where = f"{name} of {self.process_name(process)}"
         return LaneTrack(self.board, name, self.group(process), _PLACE[kind] + place, where, description)
+
+    def _calls(self, key: CallKey) -> str:
+        """What sets recorded calls apart from the stages of a dispatch path."""
+        return " calls" if key.process in self.dispatching else ""
 
     def _level(self, key: CallKey) -> str:
         if key.nest == 0:

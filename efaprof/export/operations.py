@@ -120,8 +120,7 @@ class OperationTracks:
                 Argument("bytes", batch.bytes),
                 Argument("errno", batch.completion_errno, batch.completion_errno == 0),
             ),
-            flow=flow_ids(batch.op, self.salt),
-            ends_flow=True,
+            last_flow=flow_ids(batch.op, self.salt),
         )
         self.groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 

@@ -115,6 +115,8 @@ def _picture_remarks(made: TimelineFile) -> list[str]:
     ]
     if drawn.early_done:
         remarks.append(f"{drawn.early_done:,} completions were read before their post returned: drawn with no length")
+    if drawn.missing_stamps:
+        remarks.append(f"{drawn.missing_stamps:,} stages of operations have no record and are not drawn")
     if drawn.counters.resets:
         remarks.append(f"{drawn.counters.resets:,} times a counter went back: its rate there is drawn as 0")
     return remarks

@@ -5,10 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+import polars as pl
+
+from efaprof.export.dispatch import DispatchSource
 from efaprof.export.perfetto.tracks import ClockReading
-from efaprof.export.source import RunTables
+from efaprof.export.source import RunTables, Window
+from efaprof.trace import dispatch
 from efaprof.trace.manifest import ProbeState
 from efaprof.trace.reader import Tables, open_tables
+from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
     from efaprof.export.timeline import Fact
@@ -24,19 +29,27 @@ def load(run: Run) -> RunTables:
     if facts.realtime_offset_ns is not None:
         clocks = ClockReading(facts.first_ns, facts.first_ns + facts.realtime_offset_ns)
     manifest = run.manifest
+    surveyed = survey(run.raw_files)
+    rank_of = {marks.process: marks.rank for marks in dispatch.read_marks(surveyed)}
+    stages = None
+    if rank_of:
+        extent = Window(facts.first_ns, facts.last_ns + 1)
+        stages = DispatchSource(frozenset(rank_of), extent, chunks=lambda: dispatch.chunks(surveyed))
+    told = pl.col("process").replace_strict(rank_of, default=None, return_dtype=pl.Int32)
     return RunTables(
         ops=tables.ops,
         arrivals=tables.arrivals,
         reads=tables.reads,
         counters=tables.counters,
         spans=tables.spans,
-        processes=tables.processes,
+        processes=tables.processes.with_columns(rank=pl.coalesce("rank", told)),
         threads=tables.threads,
         objects=tables.objects,
         clocks=clocks or ClockReading(facts.first_ns),
         facts=_facts(manifest, tables),
         identity=f"{manifest.host} {manifest.boot_id} {manifest.pid} {manifest.started_realtime_ns}",
         keep_alive=tables,
+        dispatch=stages,
     )
 
 

@@ -13,6 +13,7 @@ from efaprof.trace.layers import Match
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from efaprof.export.dispatch import DispatchSource
     from efaprof.export.perfetto.tracks import ClockReading
     from efaprof.export.timeline import Fact
 
@@ -70,6 +71,7 @@ class RunTables:
     identity: str = ""  # the run's name, unlike any other run's
     window: Window | None = None
     keep_alive: object = None  # whose end removes the files behind the tables
+    dispatch: DispatchSource | None = None  # operations of a dispatch path of ours
 
     def named(self) -> dict[str, pl.LazyFrame]:
         """The tables whose rows have times, each row touching the window."""
@@ -112,6 +114,8 @@ class RunTables:
             )
             if low is not None:
                 bounds.append((low, high))
+        if self.dispatch is not None:
+            bounds.append((self.dispatch.extent.start_ns, self.dispatch.extent.end_ns - 1))
         if not bounds:
             raise NothingToAnalyse(
                 f"{self.identity or 'the run'} holds no operations, spans or counters",
@@ -144,23 +148,26 @@ def seconds_window(tables: RunTables, text: str) -> Window:
 
 def expected_slices(tables: RunTables) -> int:
     """Slices that the tables become within the window."""
-    return sum(
-        int(table.select(_WEIGHT[name].sum()).collect().item() or 0)
-        for name, table in tables.named().items()
-        if name in _WEIGHT
-    )
+    return int(_starts(tables).select(pl.sum("weight")).collect().item() or 0)
 
 
-def first_slices(tables: RunTables, limit: int) -> Window:
-    """The part of the window that holds the first `limit` slices, by the start of what they draw."""
-    window = tables.window or tables.extent()
+def _starts(tables: RunTables) -> pl.LazyFrame:
+    """`time` and `weight`: how many slices start when."""
     starts = [
         table.select(time=EXTENT[name][0], weight=_WEIGHT[name].cast(pl.Int64))
         for name, table in tables.named().items()
         if name in _WEIGHT
     ]
+    if tables.dispatch is not None:
+        starts.append(tables.dispatch.starts(tables.window or tables.extent()))
+    return pl.concat(starts)
+
+
+def first_slices(tables: RunTables, limit: int) -> Window:
+    """The part of the window that holds the first `limit` slices, by the start of what they draw."""
+    window = tables.window or tables.extent()
     beyond = (
-        pl.concat(starts)
+        _starts(tables)
         .group_by("time")
         .agg(pl.sum("weight"))
         .sort("time")

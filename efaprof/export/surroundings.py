@@ -10,11 +10,10 @@ import polars as pl
 
 from efaprof.export.board import NOT_DRAWN, LaneTrack, place_on_thread
 from efaprof.export.lanes import FOREVER
-from efaprof.export.timeline import UNFINISHED, Argument, Slices
+from efaprof.export.stretches import column_argument
+from efaprof.export.timeline import UNFINISHED, Slices
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from efaprof.export.groups import Groups
     from efaprof.export.source import RunTables
 
@@ -37,7 +36,7 @@ def draw_spans(tables: RunTables, groups: Groups) -> None:
             dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
             name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
             names=tuple(names),
-            arguments=(_argument(rows, "payload"),),
+            arguments=(column_argument(rows, "payload"),),
         )
         groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 
@@ -59,7 +58,7 @@ def draw_arrivals(tables: RunTables, groups: Groups) -> None:
                 dur_ns=np.zeros_like(times),
                 name=frame.select(name.cast(pl.UInt32)).to_series().to_numpy(),
                 names=_ARRIVAL_NAMES,
-                arguments=tuple(_argument(frame, column) for column in ("bytes", "immediate", "source")),
+                arguments=tuple(column_argument(frame, column) for column in ("bytes", "immediate", "source")),
             )
             groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 
@@ -88,12 +87,6 @@ class ReadTracks:
                 dur_ns=ends - starts,
                 name=np.zeros(frame.height, np.uint32),
                 names=("cq.read",),
-                arguments=tuple(_argument(frame, column) for column in ("entries", "empties", "cq")),
+                arguments=tuple(column_argument(frame, column) for column in ("entries", "empties", "cq")),
             )
             self.groups.board.sink.slices(slices.where(track != NOT_DRAWN))
-
-
-def _argument(frame: pl.DataFrame, column: str) -> Argument:
-    values = frame[column]
-    absent: NDArray[np.bool_] | None = values.is_null().to_numpy() if values.null_count() else None
-    return Argument(column, values.fill_null(0).cast(pl.UInt64).to_numpy(), absent)

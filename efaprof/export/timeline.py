@@ -75,7 +75,7 @@ class Slices:
     names: tuple[str, ...]
     arguments: tuple[Argument, ...] = ()
     flow: NDArray[np.uint64] | None = None  # slices of one flow are joined by arrows; 0 = none
-    ends_flow: bool = False  # these are the last slices of their flows
+    last_flow: NDArray[np.uint64] | None = None  # flows that end with this slice; 0 = none
 
     def __len__(self) -> int:
         return int(self.start_ns.size)
@@ -92,6 +92,7 @@ class Slices:
             name=self.name[rows],
             arguments=tuple(argument.where(rows) for argument in self.arguments),
             flow=None if self.flow is None else self.flow[rows],
+            last_flow=None if self.last_flow is None else self.last_flow[rows],
         )
 
 

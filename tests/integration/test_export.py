@@ -8,12 +8,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from synth_runs import traffic_run
 from trace_processor import load
 
+from efaprof.errors import UsageError
 from efaprof.export import output, request
 from efaprof.export.formats import Format
 from efaprof.export.request import Request, export_run
@@ -156,22 +158,28 @@ def test_csv_reads_back_as_the_table(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "line"),
+    ("wanted", "message"),
     [
-        (["nowhere"], 3, "error: nowhere does not exist"),
-        (["--window", "x", "RUN"], 2, "error: --window 'x' is not A:B"),
-        (["--window", "99:", "RUN"], 2, "error: --window 99: starts after the end: the run is 0.00"),
-        (["--format", "parquet", "--window", "0:1", "RUN"], 2, "error: a part of a run does not replace its own"),
-        (["--format", "csv", "--max-events", "5", "RUN"], 2, "error: --max-events counts slices of a timeline"),
-        (["-o", "no/such/folder/x.pftrace", "RUN"], 2, "error: no/such/folder/x.pftrace cannot be written"),
+        ({"window": "x"}, "--window 'x' is not A:B"),
+        ({"window": "99:"}, "--window 99: starts after the end: the run is 0.00"),
+        ({"format": Format.PARQUET, "window": "0:1"}, "a part of a run does not replace its own tables"),
+        ({"format": Format.CSV, "max_slices": 5}, "--max-events counts slices of a timeline"),
+        ({"output": Path("no/such/folder/x.pftrace")}, "no/such/folder/x.pftrace cannot be written"),
     ],
-)  # fmt: skip
-def test_bad_input_is_one_line_and_a_hint(run: Run, tmp_path: Path, arguments: list[str], code: int, line: str) -> None:
-    done = export(*(str(run.path) if part == "RUN" else part for part in arguments), cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (code, "")
-    assert line in done.stderr
+)
+def test_bad_requests_are_refused_in_one_line(run: Run, wanted: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        export_run(Request(run, **wanted))
+    assert raised.value.message.startswith(message)
+    assert raised.value.hint or "after the end" in message
+
+
+def test_bad_input_ends_with_a_line_a_hint_and_a_code(tmp_path: Path) -> None:
+    done = export("nowhere", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("error: nowhere does not exist\n")
+    assert "hint: " in done.stderr
     assert "Traceback" not in done.stderr
-    assert "hint: " in done.stderr or "after the end" in line
 
 
 def test_a_run_that_recorded_nothing_has_nothing_to_export(tmp_path: Path) -> None:

@@ -37,9 +37,13 @@ BLOCK_ROWS = 32768  # rows that are filled at a time: the block stays in the cac
 
 @lru_cache(maxsize=256)
 def _template(
-    time_width: int, track_width: int, name_width: int, arguments: tuple[tuple[int, int, int], ...], flow_field: int
+    time_width: int,
+    track_width: int,
+    name_width: int,
+    arguments: tuple[tuple[int, int, int], ...],
+    flows: tuple[tuple[str, int], ...],
 ) -> Template:
-    """`arguments`: (iid of the name, field of the value, width) of each; `flow_field` 0: no flows."""
+    """`arguments`: (iid of the name, field of the value, width) of each; `flows`: (key, field) of each kind."""
     row = TemplateBuilder()
     with row.message(PACKET):
         row.raw(SEQUENCE + USES_NAMES)
@@ -52,9 +56,9 @@ def _template(
                 with row.section(f"argument{index}"), row.message(ANNOTATION):
                     row.raw(uint_field(ANNOTATION_NAME_IID, iid))
                     row.varint(f"argument{index}", value_field, width)
-            if flow_field:
-                with row.section("flow"):
-                    row.fixed64("flow", flow_field)
+            for key, flow_field in flows:
+                with row.section(key):
+                    row.fixed64(key, flow_field)
     with row.section("end"), row.message(PACKET):
         row.raw(SEQUENCE)
         row.varint("end", TIMESTAMP, time_width)
@@ -76,7 +80,7 @@ def encode_slices(
         "name": name_iids[chunk.name],
     }
     absent: dict[str, NDArray[np.bool_]] = {"end": chunk.dur_ns == UNFINISHED}
-    forms = []
+    forms: list[tuple[int, int, int]] = []
     for argument, iid in zip(chunk.arguments, argument_iids, strict=True):
         key = f"argument{len(forms)}"
         if argument.absent is not None:
@@ -85,14 +89,13 @@ def encode_slices(
             absent[key] = argument.absent
         columns[key], value_field = _bits(argument)
         forms.append((iid, value_field, width_of(columns[key])))
-    flow_field = 0
-    if chunk.flow is not None:
-        flow_field = TERMINATING_FLOW if chunk.ends_flow else FLOW
-        columns["flow"] = chunk.flow
-        absent["flow"] = chunk.flow == 0
-    template = _template(
-        max(8, width_of(columns["end"])), width_of(chunk.track), width_of(columns["name"]), tuple(forms), flow_field
-    )
+    flows = []
+    for key, ids, flow_field in (("flow", chunk.flow, FLOW), ("last_flow", chunk.last_flow, TERMINATING_FLOW)):
+        if ids is not None and ids.any():
+            columns[key], absent[key] = ids, ids == 0
+            flows.append((key, flow_field))
+    widths = max(8, width_of(columns["end"])), width_of(chunk.track), width_of(columns["name"])
+    template = _template(*widths, tuple(forms), tuple(flows))
     for first in range(0, len(chunk), BLOCK_ROWS):
         rows = slice(first, first + BLOCK_ROWS)
         yield template.fill(

@@ -148,8 +148,8 @@ def test_flows_join_the_slices_of_one_operation_and_end() -> None:
     with load(
         written(
             slices(1, [(0, 5), (10, 5), (20, 5)], ("a", "b", "c"), flow=ids),
-            slices(2, [(5, 9), (15, 9), (25, 9)], ("a", "b", "c"), flow=ids, ends_flow=True),
-            slices(2, [(40, 1)], ("again",), flow=ids[:1], ends_flow=True),
+            slices(2, [(5, 9), (15, 9), (25, 9)], ("a", "b", "c"), last_flow=ids),
+            slices(2, [(40, 1)], ("again",), last_flow=ids[:1]),
             tracks=tracks,
         )
     ) as engine:

@@ -17,7 +17,7 @@ optional = st.one_of(st.none(), int64)
 
 @st.composite
 def chunks(draw):
-    """Rows of (track, start, duration, name, first, second, flow), None where there is none."""
+    """Rows of (track, start, duration, name, first, second, flow, last flow), None where there is none."""
     return draw(
         st.lists(
             st.tuples(
@@ -27,6 +27,7 @@ def chunks(draw):
                 st.integers(0, 3),
                 optional,
                 st.one_of(st.none(), uint64),
+                st.one_of(st.none(), st.integers(1, 2**64 - 1)),
                 st.one_of(st.none(), st.integers(1, 2**64 - 1)),
             ),
             min_size=1,
@@ -40,8 +41,8 @@ def argument(name: str, values: list[int | None], dtype: type) -> Argument:
     return Argument(name, np.array([value or 0 for value in values], dtype), absent)
 
 
-@given(chunks(), st.booleans())
-def test_packets_read_as_the_model(rows, ends_flow: bool) -> None:
+@given(chunks())
+def test_packets_read_as_the_model(rows) -> None:
     names = ("a", "rma.write", "ü🧵", "")
     chunk = slices(
         [row[0] for row in rows],
@@ -52,16 +53,15 @@ def test_packets_read_as_the_model(rows, ends_flow: bool) -> None:
             argument("second", [row[5] for row in rows], np.uint64),
         ),
         flow=np.array([row[6] or 0 for row in rows], np.uint64),
-        ends_flow=ends_flow,
+        last_flow=np.array([row[7] or 0 for row in rows], np.uint64),
     )
     expected = []
-    for index, (track, start, duration, _, first, second, flow) in enumerate(rows):
-        flows = [] if flow is None else [flow]
+    for index, (track, start, duration, _, first, second, flow, last_flow) in enumerate(rows):
         expected.append(
             {
                 "type": BEGIN, "ts": start, "track": track, "name": names[index % 4],
                 "args": {name: value for name, value in (("first", first), ("second", second)) if value is not None},
-                "flows": [] if ends_flow else flows, "ending_flows": flows if ends_flow else [],
+                "flows": [] if flow is None else [flow], "ending_flows": [] if last_flow is None else [last_flow],
             }
         )  # fmt: skip
         if duration is not None:
