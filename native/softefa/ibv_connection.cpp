@@ -114,6 +114,19 @@ void name_device(Connection &c, const char *dir, const char *name) {
     snprintf(d.ibdev_path, sizeof d.ibdev_path, "%s/sysfs/class/infiniband/%s", dir, d.name);
 }
 
+// This process's rank, as launchers tell it.
+uint32_t rank_of_process() {
+    constexpr const char *kNames[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
+    for (const char *name : kNames) {
+        const char *text = getenv(name);
+        char *end = nullptr;
+        const unsigned long rank = text != nullptr ? strtoul(text, &end, 10) : 0;
+        if (text != nullptr && end != text && *end == '\0' && rank < SOFTEFA_NO_RANK)
+            return static_cast<uint32_t>(rank);
+    }
+    return SOFTEFA_NO_RANK;
+}
+
 bool greet(Connection &c, const char *dir) {
     const int fd = connect_to(dir);
     if (fd < 0) {
@@ -123,7 +136,7 @@ bool greet(Connection &c, const char *dir) {
     softefa_request request = {};
     softefa_reply reply = {};
     request.call = SOFTEFA_HELLO;
-    request.u.hello = {SOFTEFA_PROTO, 0, reinterpret_cast<uint64_t>(&probe), probe};
+    request.u.hello = {SOFTEFA_PROTO, rank_of_process(), reinterpret_cast<uint64_t>(&probe), probe};
     int fds[2];
     const int error = exchange(fd, request, reply, -1, fds, 2);
     if (error != 0) {

@@ -56,7 +56,8 @@ void greet(Nic &nic, Device &device, const softefa_request &request, softefa_rep
         reply.error = EPERM; // we may not read that process's memory: no device without DMA
         return;
     }
-    uint32_t index = 0;
+    // Devices are numbered like ranks, so that a seed means the same in each run, whoever comes first.
+    uint32_t index = in.rank < kMaxDevices && nic.live[in.rank] == nullptr ? in.rank : 0;
     while (nic.live[index] != nullptr)
         ++index;
     device.index = index;

@@ -11,10 +11,11 @@
 #define SOFTEFA_ENV_DIR "EFAPROF_SOFTEFA_DIR"
 #define SOFTEFA_PAGE 4096u
 #define SOFTEFA_FDS_MAX 2
+#define SOFTEFA_NO_RANK 0xffffffffu
 
 // Limits, as fi_info shows them.
 #define SOFTEFA_MAX_SQ 4096u
-#define SOFTEFA_MAX_RQ 8192u
+#define SOFTEFA_MAX_RQ 4096u
 #define SOFTEFA_MAX_CQE 32768u
 #define SOFTEFA_MAX_BATCH 64u
 #define SOFTEFA_MAX_QP 256u
@@ -62,7 +63,7 @@ struct softefa_request {
     union {
         struct {
             uint32_t proto;
-            uint32_t reserved;
+            uint32_t rank; // the device of this number is wanted, when it is free; SOFTEFA_NO_RANK: any
             uint64_t probe_addr; // 8 bytes at this address of the client must read as probe_value
             uint64_t probe_value;
         } hello;

@@ -1,7 +1,8 @@
 /* Two ranks on one fabric that check every byte. Forks itself: the parent is rank 0, which sends; the child is
  * rank 1. Addresses and barriers travel over a socketpair, so nothing but the data depends on the device.
  *
- *   softefa_client -f FABRIC -m msg|tagged|write|writedata|read -s BYTES [-n ROUNDS] [-w WINDOW] [-b] [-M] [-k ROUND]
+ *   softefa_client -f FABRIC -m msg|tagged|write|writedata|read -s BYTES[,BYTES…] [-n ROUNDS] [-w WINDOW] [-b] [-M] [-k
+ * ROUND]
  *
  * -b waits by blocking (fi_cq_sread), -M puts the data into a memfd, -k makes rank 1 kill itself before that round.
  * Ends with 0: all bytes right; 3: a byte is wrong; 4: libfabric refused; 5: nothing came for 20 s; 6: an error
@@ -28,10 +29,12 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
-enum { WRONG = 3, REFUSED = 4, NOTHING = 5, ERROR_COMPLETION = 6, MAX_WINDOW = 64 };
+enum { WRONG = 3, REFUSED = 4, NOTHING = 5, ERROR_COMPLETION = 6, MAX_WINDOW = 64, MAX_SIZES = 16 };
 
 static const char *fabric_name = "efa", *mode = "msg";
-static size_t size = 64;
+static size_t sizes[MAX_SIZES], largest, size; /* size: the one whose turn it is */
+static int size_count;
+static pid_t child;
 static int rounds = 10, window = 1, kill_at = -1, rank, wire;
 static bool blocking, in_memfd;
 
@@ -52,6 +55,13 @@ static uint64_t last_data;
 static void fail(int code, const char *what, int error) {
     fprintf(stderr, "rank %d: %s: %s\n", rank, what, fi_strerror(error < 0 ? -error : error));
     exit(code);
+}
+/* The other rank has gone away: what it says is what matters. */
+static void deserted(void) {
+    int status = 0;
+    if (rank == 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) != 0)
+        exit(WEXITSTATUS(status));
+    exit(NOTHING);
 }
 static void check(int rc, const char *what) {
     if (rc < 0) fail(REFUSED, what, rc);
@@ -79,7 +89,7 @@ static void verify(int round, int slot) {
 }
 
 static void say(const void *data, size_t length) {
-    if (send(wire, data, length, MSG_NOSIGNAL) != (ssize_t)length) exit(NOTHING);
+    if (send(wire, data, length, MSG_NOSIGNAL) != (ssize_t)length) deserted();
 }
 /* The device needs progress while we wait for the peer's word. */
 static void hear(void *data, size_t length);
@@ -124,7 +134,7 @@ static void hear(void *data, size_t length) {
         if (now() > until) fail(NOTHING, "waiting for the other rank", ETIMEDOUT);
     }
     if (recv(wire, data, length, MSG_WAITALL) == (ssize_t)length) return;
-    if (kill_at < 0) exit(NOTHING);
+    if (kill_at < 0) deserted();
     for (until = now() + 20; now() < until;)
         progress(true); /* the peer is dead: our posts must say so */
     fail(NOTHING, "waiting for an error completion", ETIMEDOUT);
@@ -166,11 +176,11 @@ static void open_all(void) {
     check(fi_ep_bind(ep, &av->fid, 0), "fi_ep_bind");
     check(fi_enable(ep), "fi_enable");
     const int fd = in_memfd ? memfd_create("payload", MFD_CLOEXEC) : -1;
-    if (in_memfd && (fd < 0 || ftruncate(fd, (off_t)(size * window)) != 0)) fail(REFUSED, "memfd_create", errno);
-    memory =
-        mmap(NULL, size * window, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    if (in_memfd && (fd < 0 || ftruncate(fd, (off_t)(largest * window)) != 0)) fail(REFUSED, "memfd_create", errno);
+    memory = mmap(NULL, largest * window, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS,
+                  fd, 0);
     if (memory == MAP_FAILED) fail(REFUSED, "mmap", errno);
-    check(fi_mr_reg(domain, memory, size * window,
+    check(fi_mr_reg(domain, memory, largest * window,
                     FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &mr, NULL),
           "fi_mr_reg");
 }
@@ -304,17 +314,20 @@ static void post_into_the_void(void) { /* rank 1 is dead: what we post now must 
 static void rank_main(void) {
     open_all();
     meet();
-    for (int round = 0; round < rounds; round++) {
-        if (rank == 0 && round == kill_at) {
-            char c;
-            while (recv(wire, &c, 1, 0) > 0) {
+    for (int i = 0; i < size_count; i++) {
+        size = sizes[i];
+        for (int round = 0; round < rounds; round++) {
+            if (rank == 0 && round == kill_at) {
+                char c;
+                while (recv(wire, &c, 1, 0) > 0) {
+                }
+                post_into_the_void();
             }
-            post_into_the_void();
+            if (rank == 0)
+                send_round(round);
+            else
+                receive_round(round);
         }
-        if (rank == 0)
-            send_round(round);
-        else
-            receive_round(round);
     }
     barrier();
     fi_close(&mr->fid);
@@ -331,7 +344,13 @@ int main(int argc, char **argv) {
         switch (option) {
         case 'f': fabric_name = optarg; break;
         case 'm': mode = optarg; break;
-        case 's': size = strtoull(optarg, NULL, 10); break;
+        case 's':
+            for (char *word = strtok(optarg, ","); word != NULL && size_count < MAX_SIZES; word = strtok(NULL, ",")) {
+                sizes[size_count] = strtoull(word, NULL, 10);
+                if (sizes[size_count] > largest) largest = sizes[size_count];
+                size_count++;
+            }
+            break;
         case 'n': rounds = atoi(optarg); break;
         case 'w': window = atoi(optarg); break;
         case 'k': kill_at = atoi(optarg); break;
@@ -340,17 +359,19 @@ int main(int argc, char **argv) {
         default: return 2;
         }
     }
-    if (window < 1 || window > MAX_WINDOW || size < 1) return 2;
+    if (window < 1 || window > MAX_WINDOW || size_count < 1 || sizes[0] < 1) return 2;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
-    const pid_t child = fork();
+    child = fork();
     rank = child == 0;
+    setenv("RANK", rank == 0 ? "0" : "1", 1); /* as a launcher would: our device has that number */
     wire = ends[rank];
     close(ends[!rank]);
     rank_main();
     if (rank == 1) _exit(0);
     waitpid(child, &status, 0);
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return WIFEXITED(status) ? WEXITSTATUS(status) : REFUSED;
-    printf("ok: libfabric %u.%u, %s, %s, %zu bytes, %d rounds of %d\n", FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
-           info->fabric_attr->name, mode, size, rounds, window);
+    for (int i = 0; i < size_count; i++)
+        printf("ok: libfabric %u.%u, %s, %s, %zu bytes, %d rounds of %d\n", FI_MAJOR(fi_version()),
+               FI_MINOR(fi_version()), info->fabric_attr->name, mode, sizes[i], rounds, window);
     return 0;
 }

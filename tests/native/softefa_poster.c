@@ -356,6 +356,7 @@ int main(int argc, char **argv) {
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 2;
     const pid_t child = fork();
     rank = child == 0;
+    setenv("RANK", rank == 0 ? "0" : "1", 1); /* as a launcher would: our device has that number */
     wire = ends[rank];
     close(ends[!rank]);
     open_all();
