@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -19,6 +20,7 @@ from efaprof import env
 from efaprof.errors import EfaprofError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
     import numpy as np
@@ -98,6 +100,18 @@ def lib_path(name: str = _LIBRARY) -> Path:
     )
 
 
+def _one_at_a_time(make: Callable[[], Any]) -> Callable[[], Any]:
+    """The same function, never run by two threads at once: a cache alone may make two, and cffi cannot mix them."""
+    lock = threading.Lock()
+
+    def alone() -> Any:
+        with lock:
+            return make()
+
+    return alone
+
+
+@_one_at_a_time
 @cache
 def _ffi() -> FFI:
     ffi = FFI()
@@ -126,6 +140,7 @@ def load(path: Path) -> Any:
     return lib
 
 
+@_one_at_a_time
 @cache
 def _lib() -> Any:
     return load(lib_path())
