@@ -64,14 +64,17 @@ class OpFields:
     """Fields of the OP records of a chunk whose kind is known, gathered when asked for."""
 
     def __init__(self, chunk: Chunk) -> None:
-        is_op = shapes_of(chunk) == Shape.OP
-        kinds = OP_KIND[chunk.kinds & 0xFF]
-        self.position = np.flatnonzero(is_op & (kinds != UNKNOWN_KIND))  # among the chunk's records
-        self.kind: NDArray[np.uint8] = kinds[self.position]
-        self.t_end: NDArray[np.int64] = chunk.t_end[self.position]
+        position = np.flatnonzero(shapes_of(chunk) == Shape.OP)
+        kind = OP_KIND[chunk.kinds.take(position) & 0xFF]
+        is_known = kind != UNKNOWN_KIND
+        self.damaged_slots = 2 * int(len(kind) - np.count_nonzero(is_known))
+        if self.damaged_slots:
+            position, kind = position[is_known], kind[is_known]
+        self.position: NDArray[np.int64] = position  # among the chunk's records
+        self.kind: NDArray[np.uint8] = kind
+        self.t_end: NDArray[np.int64] = chunk.t_end.take(position)
         self._words = chunk.slots.reshape(-1)
-        self._at: NDArray[np.int64] = chunk.starts[self.position] * 4
-        self.damaged_slots = 2 * int((is_op & (kinds == UNKNOWN_KIND)).sum())
+        self._at: NDArray[np.int64] = chunk.starts.take(position) * 4
 
     def word(self, number: int, rows: slice = EVERY) -> NDArray[np.uint64]:
         """The n-th 64-bit word of each record."""

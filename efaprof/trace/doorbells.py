@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.trace import fabric
+from efaprof.trace.columns import Columns
 from efaprof.trace.outcomes import HAS_DOORBELL, Outcomes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class SentCalls(Columns):
+    """Calls that posted something to send."""
+
+    number: NDArray[np.int64]
+    endpoint: NDArray[np.int64]
+    post_ns: NDArray[np.int64]
+    return_ns: NDArray[np.int64]
+    is_deferred: NDArray[np.bool_]  # made with FI_MORE
+
+    @staticmethod
+    def none() -> SentCalls:
+        """No calls."""
+        number = np.empty(0, np.int64)
+        return SentCalls(number, number, number, number, np.empty(0, np.bool_))
 
 
 class Doorbells:
@@ -18,33 +36,22 @@ class Doorbells:
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
-        self._parts: list[NDArray[np.int64]] = []  # rows: number, endpoint, post, return, is deferred
-        self._deferred = np.empty((5, 0), np.int64)
+        self._left = SentCalls.none()  # not settled, or deferred and not rung
 
-    def add(
-        self, number: NDArray[np.int64], endpoint: NDArray[np.int64], post_ns: NDArray[np.int64],
-        return_ns: NDArray[np.int64], flags: NDArray[np.uint32], is_sent: NDArray[np.bool_],
-    ) -> None:  # fmt: skip
-        """Calls that posted something to send."""
-        is_deferred = (flags & np.uint32(fabric.FI_MORE)) != 0
-        calls = np.stack([number, endpoint, post_ns, return_ns, is_deferred.astype(np.int64)])
-        self._parts.append(calls[:, is_sent])
-
-    def ring(self, settled_ns: int) -> None:
-        """Find the doorbells of everything that began before a time."""
-        calls = np.concatenate([self._deferred, *self._parts], axis=1)
-        now = calls[2] < settled_ns
-        self._parts = [calls[:, ~now]]
-        calls = calls[:, now]
-        calls = calls[:, np.lexsort((calls[2], calls[1]))]
+    def ring(self, calls: SentCalls, settled_ns: int) -> None:
+        """Take more calls and find the doorbells of everything that began before a time."""
+        calls = SentCalls.concat([self._left, calls])
+        now = calls.post_ns < settled_ns
+        unsettled, calls = calls.where(~now), calls.where(now)
+        calls = calls.where(np.lexsort((calls.post_ns, calls.endpoint)))
         # The next call without FI_MORE, looking back from the end of each endpoint's calls.
-        count = calls.shape[1]
-        rings = np.where(calls[4] == 0, np.arange(count), count)
+        count = len(calls)
+        rings = np.where(calls.is_deferred, count, np.arange(count))
         rung_by = np.minimum.accumulate(rings[::-1])[::-1]
         found = rung_by < count
-        found[found] = calls[1][rung_by[found]] == calls[1][found]
-        rung = found & (calls[4] == 1)
-        number = calls[0][rung]
-        self._outcomes.doorbell_ns[number] = calls[3][rung_by[rung]]
+        found[found] = calls.endpoint[rung_by[found]] == calls.endpoint[found]
+        rung = found & calls.is_deferred
+        number = calls.number[rung]
+        self._outcomes.doorbell_ns[number] = calls.return_ns[rung_by[rung]]
         self._outcomes.state[number] |= HAS_DOORBELL
-        self._deferred = calls[:, (calls[4] == 1) & ~rung]
+        self._left = SentCalls.concat([calls.where(calls.is_deferred & ~rung), unsettled])

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from efaprof.trace import fabric, schema
+from efaprof.trace.columns import Columns
 from efaprof.trace.decode import records, shapes_of
 from efaprof.trace.frames import empty, frame, named
 from efaprof.trace.layout import COUNTER, SPAN, Shape
 from efaprof.trace.objects import NONE
-from efaprof.trace.posts import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,30 +22,29 @@ if TYPE_CHECKING:
 
     from efaprof.trace.frames import Column
     from efaprof.trace.merge import Slice, Window
-    from efaprof.trace.posts import Completions
+    from efaprof.trace.pairing import Unpaired
     from efaprof.trace.survey import Survey
 
 
 PARENT = "parent"  # producer name of the recorder's own ring
 
 
-def arrivals(completions: Completions) -> pl.DataFrame:
+def arrivals(unpaired: Unpaired, survey: Survey) -> pl.DataFrame:
     """Frame of completion-queue entries that met no post."""
-    if not len(completions):
+    rows = unpaired.completions
+    if not len(rows):
         return empty(schema.ARRIVALS)
-    flags = completions.flags
-    error = completions.error
-    has_data = (flags & np.uint32(fabric.FI_REMOTE_CQ_DATA)) != 0
+    flags, thread = rows.flags, rows.thread
+    process_of = np.array([one.process for one in survey.threads], np.uint32)
     columns: dict[str, Column] = {
-        "process": completions.process, "thread": completions.thread, "cq": completions.cq.astype(np.uint32),
-        "nest": completions.nest, "time_ns": completions.end_ns, "context": completions.context,
-        "source": completions.source, "immediate": completions.data_flags.astype(np.uint32), "flags": flags,
-        "bytes": completions.len_kind_err.astype(np.uint32), "error": error,
-        "is_explained": completions.is_explained,
+        "process": process_of[thread], "thread": thread, "cq": rows.cq.astype(np.uint32),
+        "nest": rows.thread_nest.astype(np.uint8), "time_ns": rows.end_ns, "context": rows.context,
+        "source": rows.source, "immediate": rows.data_flags.astype(np.uint32), "flags": flags,
+        "bytes": rows.len_kind_err.astype(np.uint32), "error": rows.error, "is_explained": unpaired.is_explained,
     }  # fmt: skip
     null = {
-        "cq": completions.cq == NONE, "source": completions.source == np.uint64(fabric.FI_ADDR_UNSPEC),
-        "immediate": ~has_data,
+        "cq": rows.cq == NONE, "source": rows.source == np.uint64(fabric.FI_ADDR_UNSPEC),
+        "immediate": (flags & np.uint32(fabric.FI_REMOTE_CQ_DATA)) == 0,
     }  # fmt: skip
     return frame(schema.ARRIVALS, columns, null=null)
 

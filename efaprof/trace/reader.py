@@ -17,6 +17,7 @@ import polars as pl
 from efaprof import __version__
 from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.trace import events, schema
+from efaprof.trace.ahead import ahead
 from efaprof.trace.merge import windows
 from efaprof.trace.outcomes import Outcomes
 from efaprof.trace.pairing import Pairing
@@ -171,8 +172,8 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
             for sink in sinks.values():
                 closing.callback(sink.close)
             pairing = Pairing(surveyed, outcomes)
-            for window in windows(surveyed.rings):
-                sinks["arrivals"].write(events.arrivals(pairing.take(window)))
+            for window, prepared in ahead((w, pairing.prepare(w)) for w in windows(surveyed.rings)):
+                sinks["arrivals"].write(events.arrivals(pairing.settle(prepared), surveyed))
                 sinks["reads"].write(events.reads(window, surveyed))
                 sinks["counters"].write(events.counters(window, surveyed))
                 sinks["spans"].write(events.spans(window, surveyed))
@@ -181,8 +182,8 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
         with ExitStack() as closing:
             ops = ParquetSink(drafts["ops"], schema.OPS)
             closing.callback(ops.close)
-            for window in windows(surveyed.rings):
-                for made in rows.take(window):
+            for calls, settled_ns in ahead(rows.prepare(w) for w in windows(surveyed.rings)):
+                for made in rows.take(calls, settled_ns):
                     ops.write(made)
             for made in rows.finish():
                 ops.write(made)

@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 
 from efaprof.trace import fabric, schema
+from efaprof.trace.columns import Columns
 from efaprof.trace.decode import HAS_DATA, HAS_REMOTE, IS_CANCEL, IS_RECV, TAKES_FLAGS
 from efaprof.trace.frames import frame, named
 from efaprof.trace.objects import NONE
 from efaprof.trace.outcomes import HAS_DONE, HAS_DOORBELL, MATCH_MASK, MATCHES, Outcomes
-from efaprof.trace.posts import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,25 +77,31 @@ class OpRows:
         self._outcomes = outcomes
         self._numbered = 0
         self._written = 0
-        self._held: list[Calls] = []  # beyond what is settled
+        self._held: Calls | None = None  # beyond what is settled
         self._ready: list[Calls] = []  # in order
         self._ready_rows = 0
         ids = sorted({int(name) for name in survey.objects.provider})
         self._provider_ids = np.array(ids, np.uint64)
         self._provider_names = (*(survey.names.get(key) for key in ids), None)
 
-    def take(self, window: Window) -> Iterator[pl.DataFrame]:
-        """Frames that the window completes."""
-        parts = list(self._held)
+    def prepare(self, window: Window) -> tuple[Calls | None, int]:
+        """Calls of a window, and up to when nothing is missing any more."""
+        parts = []
         for part in window.slices:
             rows = part.op_range
-            parts.append(Calls.of(part, self._survey, self._numbered))
-            self._numbered += rows.stop - rows.start
+            if rows.start < rows.stop:
+                parts.append(Calls.of(part, self._survey, self._numbered))
+                self._numbered += rows.stop - rows.start
+        return Calls.concat(parts) if parts else None, window.settled_ns
+
+    def take(self, calls: Calls | None, settled_ns: int) -> Iterator[pl.DataFrame]:
+        """Frames that prepared windows, taken in order, complete."""
+        parts = [part for part in (self._held, calls) if part is not None]
         if not parts:
             return
         calls = Calls.concat(parts)
-        now = calls.post_ns < window.settled_ns
-        self._held = [calls.where(~now)]
+        now = calls.post_ns < settled_ns
+        self._held = calls.where(~now)
         settled = calls.where(now)
         if (np.diff(settled.post_ns) < 0).any():
             settled = settled.where(np.argsort(settled.post_ns, kind="stable"))

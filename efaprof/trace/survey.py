@@ -6,6 +6,7 @@ samples), and for each part of each ring how far it reaches in time.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 WINDOW_SLOTS = 1 << 18
 LEAST_SLOTS = 1 << 11
 LONGEST_RECORD = 1 + layout.CQ_MAX
+WALKERS = 2  # files walked at a time
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
 KEPT_SUFFIX = ".kept.efr"
 _CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
@@ -166,7 +168,9 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
     raws, unusable = _open_all(paths)
     if part_slots is None:
         part_slots = max(WINDOW_SLOTS // max(len(raws), 1), LEAST_SLOTS)
-    found = [_walk(raw, max(part_slots, LONGEST_RECORD)) for raw in raws]
+    size = max(part_slots, LONGEST_RECORD)
+    with ThreadPoolExecutor(WALKERS) as pool:
+        found = list(pool.map(lambda raw: _walk(raw, size), raws))
     maps = _clock_maps(raws, found)
     names = {key: text for one in found for key, text in one.names.items()}
     processes, process_of = _processes(raws)
