@@ -28,28 +28,13 @@ if TYPE_CHECKING:
 
     from efaprof.export.batch import CallKey
 
-# Place of each kind of line within its process; lines of one kind follow each other. Counters stand first: below the
-# lanes of the NIC they would be a screen away from what they explain.
-_STEP = 100_000
-_PLACE: dict[str, int] = {
-    name: _STEP * place
-    for place, name in enumerate(
-        (
-            "counter",
-            "steps",
-            Layer.COMPUTE,
-            Layer.KERNEL,
-            Layer.RING,
-            Layer.PROXY,
-            "fence",
-            Layer.LIBFABRIC,
-            "completion queue",
-            Layer.NIC,
-            Layer.RX,
-            "waits",
-        )
-    )
-}
+# Kinds of lines within a process, from top to bottom. Levels stand first: below the lanes of the NIC they would be a
+# screen away from what they explain.
+_KINDS = (
+    "level", "steps", Layer.COMPUTE, Layer.KERNEL, Layer.RING, Layer.PROXY, "fence", Layer.LIBFABRIC,
+    "completion queue", Layer.NIC, Layer.RX, "waits", "sampled",
+)  # fmt: skip
+_PLACE: dict[str, int] = {name: 100_000 * place for place, name in enumerate(_KINDS)}  # lines of one kind in between
 HOST_STRIDE = 10_000_000  # above every pid that Linux gives
 
 
@@ -167,7 +152,7 @@ class Groups:
 
     def counter_of_level(self, key: CallKey, name: str, unit: str, description: str) -> int:
         """Counter track of one level of a process."""
-        return self.counter(key.process, f"{name}{self._level(key)}", unit, description)
+        return self.counter(key.process, f"{name}{self._level(key)}", unit, description=description)
 
     def stage_line(self, process: int, layer: str, description: str) -> LaneTrack:
         """Line for one layer of a dispatch path of ours."""
@@ -184,10 +169,13 @@ class Groups:
         name = f"completion queue reads · {self.thread_name(thread)}"
         return self._line(process, "completion queue", thread, name, "reads that returned entries")
 
-    def counter(self, process: int, name: str, unit: str, description: str = "") -> int:
-        """Counter track in the process's group, below those that were opened before."""
+    def counter(self, process: int, name: str, unit: str, *, description: str = "", is_sampled: bool = False) -> int:
+        """Counter track in the process's group, below those of its kind that were opened before.
+
+        What was sampled stands last: there may be dozens.
+        """
         self._counters[process] += 1
-        order = _PLACE["counter"] + self._counters[process]
+        order = _PLACE["sampled" if is_sampled else "level"] + self._counters[process]
         return self.board.track(name, parent=self.group(process), order=order, unit=unit, description=description)
 
     def host_counter(self, process: int, name: str, unit: str) -> int:

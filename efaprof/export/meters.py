@@ -106,7 +106,8 @@ class EmptyPolls:
             name = "empty polls" if len(queues[process]) == 1 else f"empty polls · cq {queue}"
             step_ns = changes.step_ns
             per = f"per {step_ns} ns" if step_ns else "until the next read that returned something"
-            track = groups.counter(process, name, "polls", f"completion-queue reads that returned nothing, {per}")
+            description = f"completion-queue reads that returned nothing, {per}"
+            track = groups.counter(process, name, "polls", description=description)
             groups.board.sink.counter(track, times, counts)
 
 
@@ -115,7 +116,7 @@ class Sampled:
     """What was noticed about sampled counters."""
 
     resets: int  # times that a count went back
-    still: int  # counts that never moved and are not drawn
+    still: int  # counts that never moved and gauges that stayed 0, not drawn
 
 
 def draw_counters(tables: RunTables, groups: Groups) -> Sampled:
@@ -127,12 +128,12 @@ def draw_counters(tables: RunTables, groups: Groups) -> Sampled:
             name, frame["time_ns"].to_numpy(), frame["value"].to_numpy(), is_monotone=bool(frame["is_monotone"][0])
         )
         resets += line.resets
-        if not line.time_ns.size or (frame["is_monotone"][0] and not line.values.any()):
+        if not line.values.any():
             still += 1
             continue
         if name.startswith(_HOST_COUNTERS):
             track = groups.host_counter(int(process), name.removeprefix(_HOST_COUNTERS), line.unit)
         else:
-            track = groups.counter(int(process), name, line.unit)
+            track = groups.counter(int(process), name, line.unit, is_sampled=True)
         groups.board.sink.counter(track, line.time_ns, line.values)
     return Sampled(resets, still)
