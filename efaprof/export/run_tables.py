@@ -12,6 +12,7 @@ from efaprof.export.perfetto.tracks import ClockReading
 from efaprof.export.source import RunTables, Window
 from efaprof.trace import dispatch
 from efaprof.trace.manifest import ProbeState
+from efaprof.trace.marks import read_marks
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.survey import survey
 
@@ -30,7 +31,7 @@ def load(run: Run) -> RunTables:
         clocks = ClockReading(facts.first_ns, facts.first_ns + facts.realtime_offset_ns)
     manifest = run.manifest
     surveyed = survey(run.raw_files)
-    rank_of = {marks.process: marks.rank for marks in dispatch.read_marks(surveyed)}
+    rank_of = {marks.process: marks.rank for marks in read_marks(surveyed)}
     stages = None
     if rank_of:
         extent = Window(facts.first_ns, facts.last_ns + 1)

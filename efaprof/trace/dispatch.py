@@ -7,22 +7,18 @@ belong. Sequences are dense, so a chunk of steps is a range of sequences per rin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.trace.layout import Phase
+from efaprof.trace.marks import Marks, read_marks
 from efaprof.trace.merge import windows
-from efaprof.trace.stages import OtherParts, StageParts, take_stages, u48
+from efaprof.trace.stages import OtherParts, StageParts, take_stages
 from efaprof.trace.widerow import DispatchChunk, assemble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from efaprof.trace.clocks import ClockMap
     from efaprof.trace.merge import Slice
     from efaprof.trace.survey import Survey
 
@@ -31,36 +27,6 @@ CHUNK_OPS = 1 << 18
 GRACE_NS = 20_000_000
 # … or when this much has passed: what has not completed by then stays open in the table.
 PATIENCE_NS = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """MARK records of one command ring, in order: where each (step, layer, phase) begins."""
-
-    ring: int
-    process: int
-    rank: int
-    clock: ClockMap
-    first_seq: NDArray[np.int64]
-    time_ns: NDArray[np.int64]
-    step: NDArray[np.int64]
-    layer: NDArray[np.int64]
-    phase: NDArray[np.int64]
-    kind: NDArray[np.int64]
-    step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
-
-    @property
-    def steps(self) -> int:
-        """Whole steps."""
-        return max(len(self.step_rows) - 1, 0)
-
-    def seq_at(self, position: int) -> int:
-        """First sequence of the step at this position."""
-        return int(self.first_seq[self.step_rows[position]])
-
-    def time_at(self, position: int) -> int:
-        """Begin of the step at this position, ns."""
-        return int(self.time_ns[self.step_rows[position]])
 
 
 def has_steps(survey: Survey) -> bool:
@@ -84,36 +50,6 @@ def chunks(survey: Survey, *, chunk_ops: int = CHUNK_OPS) -> Iterator[DispatchCh
             done += 1
     for first, last in zip(cuts[done:-1], cuts[done + 1 :], strict=True):
         yield pending.hand_out(first, last)
-
-
-def read_marks(survey: Survey) -> list[Marks]:
-    """Marks of each command ring that has at least one whole step, in order of ring."""
-    body, process = survey.marks.body, survey.marks.process
-    clock_of = {ring.process: ring.clock for ring in survey.rings}
-    seq = u48(body["first_seq"])
-    found = []
-    for ring in np.unique(body["ring"]):
-        rows = np.flatnonzero(body["ring"] == ring)
-        rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
-        own = int(process[rows[0]])
-        rank = survey.facts.get((own, "job.rank"))
-        phase = body["phase"][rows].astype(np.int64)
-        marks = Marks(
-            ring=int(ring),
-            process=own,
-            rank=int(ring) if rank is None else rank,
-            clock=clock_of[own],
-            first_seq=seq[rows],
-            time_ns=survey.marks.time_ns[rows],
-            step=body["step"][rows].astype(np.int64),
-            layer=body["layer"][rows].astype(np.int64),
-            phase=phase,
-            kind=body["x"][rows].astype(np.int64),
-            step_rows=np.flatnonzero(phase == Phase.STEP),
-        )
-        if marks.steps:
-            found.append(marks)
-    return found
 
 
 def _cuts(rings: list[Marks], chunk_ops: int) -> list[int]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from efaprof.trace.dispatch import Marks
+    from efaprof.trace.marks import Marks
 
     Column = NDArray[Any]
     Columns = dict[str, Column]

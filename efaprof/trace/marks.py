@@ -1,0 +1,77 @@
+"""Where steps and their phases begin, from the MARK records of a run's command rings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from efaprof.trace.layout import Phase
+from efaprof.trace.stages import u48
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.trace.clocks import ClockMap
+    from efaprof.trace.survey import Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """MARK records of one command ring, in order: where each (step, layer, phase) begins."""
+
+    ring: int
+    process: int
+    rank: int
+    clock: ClockMap
+    first_seq: NDArray[np.int64]
+    time_ns: NDArray[np.int64]
+    step: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    phase: NDArray[np.int64]
+    kind: NDArray[np.int64]
+    step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
+
+    @property
+    def steps(self) -> int:
+        """Whole steps."""
+        return max(len(self.step_rows) - 1, 0)
+
+    def seq_at(self, position: int) -> int:
+        """First sequence of the step at this position."""
+        return int(self.first_seq[self.step_rows[position]])
+
+    def time_at(self, position: int) -> int:
+        """Begin of the step at this position, ns."""
+        return int(self.time_ns[self.step_rows[position]])
+
+
+def read_marks(survey: Survey) -> list[Marks]:
+    """Marks of each command ring that has at least one whole step, in order of ring."""
+    body, process = survey.marks.body, survey.marks.process
+    clock_of = {ring.process: ring.clock for ring in survey.rings}
+    seq = u48(body["first_seq"])
+    found = []
+    for ring in np.unique(body["ring"]):
+        rows = np.flatnonzero(body["ring"] == ring)
+        rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
+        own = int(process[rows[0]])
+        rank = survey.facts.get((own, "job.rank"))
+        phase = body["phase"][rows].astype(np.int64)
+        marks = Marks(
+            ring=int(ring),
+            process=own,
+            rank=int(ring) if rank is None else rank,
+            clock=clock_of[own],
+            first_seq=seq[rows],
+            time_ns=survey.marks.time_ns[rows],
+            step=body["step"][rows].astype(np.int64),
+            layer=body["layer"][rows].astype(np.int64),
+            phase=phase,
+            kind=body["x"][rows].astype(np.int64),
+            step_rows=np.flatnonzero(phase == Phase.STEP),
+        )
+        if marks.steps:
+            found.append(marks)
+    return found
