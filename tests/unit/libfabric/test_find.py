@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from efaprof import env
-from efaprof.session.libfabrics import ask, find_libfabrics
+from efaprof.libfabric.find import ask, find_libfabrics
 
 FAKE = r"""
 #include <stddef.h>
@@ -49,7 +49,7 @@ def test_version_and_providers_are_read_through_the_public_interface(fake):
 def test_a_library_without_providers_says_so(fake, monkeypatch):
     monkeypatch.setenv("FAKE_EMPTY", "1")
     found = ask(str(fake))
-    assert (found.version, found.problem) == ("2.6", "fi_getinfo: No data available")
+    assert (found.version, found.problem) == ("2.6", "fi_getinfo: No data available (ENODATA)")
 
 
 def test_a_provider_that_crashes_does_not_crash_us(fake, monkeypatch):
