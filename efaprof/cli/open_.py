@@ -57,7 +57,8 @@ def open_(
     from efaprof.export.view import page_url, serve_until_done, service_of, viewing_of
 
     with ExitStack() as stack:
-        viewing = viewing_of(target or chosen_run(None).path, stack, _say)
+        path = target if target is not None and not target.is_dir() else chosen_run(target).path
+        viewing = viewing_of(path, stack, _say)
         service = service_of(viewing, is_local=local)
         server = stack.enter_context(TraceServer(service, port=port if port is not None else 0 if local else UI_PORT))
         url = page_url(viewing, server, is_local=local)

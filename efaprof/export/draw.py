@@ -49,11 +49,10 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
     groups = Groups(board, tables.processes, tables.threads, keys, dispatching)
     facts_track = board.track("efaprof run")
     draw_spans(tables, groups)
-    salt = name_id(tables.identity.encode())
-    stages = DispatchTracks(groups, window, salt ^ 1)
+    stages = DispatchTracks(groups, window, name_id(f"dispatch {tables.identity}".encode()))
     if tables.dispatch is not None:
         stages.draw(tables.dispatch)
-    operations = OperationTracks(groups, keys, salt)
+    operations = OperationTracks(groups, keys, name_id(tables.identity.encode()))
     in_flight = InFlight(window, keys)
     for chunk in tables.chunks("ops", tables.ops):
         operations.draw(chunk)

@@ -64,7 +64,7 @@ class TraceServer:
     def __init__(self, service: Service, *, port: int = UI_PORT) -> None:
         self.service = service
         self.delivered = threading.Event()  # the whole trace went to a client
-        self.last_request = time.monotonic()
+        self.last_activity = time.monotonic()
         try:
             self._server = _Server((ADDRESS, port), self)
         except (OSError, OverflowError) as error:
@@ -88,15 +88,20 @@ class TraceServer:
         """Where the trace is."""
         return f"http://{ADDRESS}:{self.port}{self.service.trace_path}"
 
-    def wait_delivered(self, timeout_s: float | None) -> bool:
-        """Whether the trace was fetched in time."""
-        return self.delivered.wait(timeout_s)
+    def wait(self, idle_s: float | None, *, once: bool) -> bool:
+        """Whether the trace was delivered; with `once` returns then, else when nothing was sent for `idle_s`.
 
-    def wait_idle(self, idle_s: float | None) -> None:
-        """Return once no request came for that long; None: never."""
-        while idle_s is None or self.last_request + idle_s > time.monotonic():
-            rest = 3600.0 if idle_s is None else self.last_request + idle_s - time.monotonic()
-            time.sleep(max(rest, 0.0))
+        `idle_s` None: never.
+        """
+        while not (once and self.delivered.is_set()):
+            rest_s = threading.TIMEOUT_MAX if idle_s is None else self.last_activity + idle_s - time.monotonic()
+            if rest_s <= 0:
+                break
+            if once:
+                self.delivered.wait(rest_s)
+            else:
+                time.sleep(min(rest_s, 3600.0))
+        return self.delivered.is_set()
 
 
 class _Server(ThreadingHTTPServer):
@@ -135,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, *, with_body: bool) -> None:
         owner = self.server.owner
-        owner.last_request = time.monotonic()
+        owner.last_activity = time.monotonic()
         host, origin = self.headers.get("Host", ""), self.headers.get("Origin")
         # Another name for this address is a rebinding attack. The port may be that of a tunnel.
         if host.rpartition(":")[0] not in HOST_NAMES:
@@ -186,6 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             while block := content.read(_COPY_BYTES):
                 self.wfile.write(block)
+                self.server.owner.last_activity = time.monotonic()
         if is_trace:
             self.wfile.flush()
             self.server.owner.delivered.set()

@@ -12,7 +12,7 @@ from urllib.parse import quote
 from efaprof.errors import EfaprofError, UsageError
 from efaprof.export import bundled_ui
 from efaprof.export.formats import Format
-from efaprof.export.serve import ADDRESS, UI_ORIGIN, UI_PORT, Service, TraceServer
+from efaprof.export.serve import ADDRESS, UI_ORIGIN, Service, TraceServer
 from efaprof.trace import manifest, rundir
 
 if TYPE_CHECKING:
@@ -95,14 +95,9 @@ def serve_until_done(
 
     With `keep`, or with the UI itself on the server, requests are answered until `timeout_s` pass without one.
     """
-    if keep or is_local:
-        server.wait_idle(timeout_s)
-        if server.delivered.is_set():
-            return
-    elif server.wait_delivered(timeout_s):
+    if server.wait(timeout_s, once=not (keep or is_local)):
         return
-    raise EfaprofError(
-        f"nobody fetched the trace within {timeout_s:g} s",
-        hint=f"drag {viewing.file} onto {UI_ORIGIN}, or use efaprof open --local (a browser may deny a page access to"
-        f" {ADDRESS}:{UI_PORT}; it then asks, or fails without a word)",
-    )
+    elsewhere = f"drag {viewing.file} onto {UI_ORIGIN}, or use efaprof open --local"
+    denied = f"a browser may deny a page access to {ADDRESS}: it asks, or fails without a word"
+    hint = "open the printed URL in a browser on this machine" if is_local else f"{elsewhere} ({denied})"
+    raise EfaprofError(f"nobody fetched the trace within {timeout_s:g} s", hint=hint)

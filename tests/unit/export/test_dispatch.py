@@ -181,3 +181,4 @@ def test_recorded_calls_have_lines_of_their_own_beside_the_stages() -> None:
         assert set(sums(engine)) - counters == {*PATH[:-1], "libfabric calls", "nic calls"}
         assert on(engine, "nic calls") == [(70, 430, "rma.write")]
         assert on(engine, "nic") == [(70, 430, "dispatch put")]
+        assert engine.values("select count() from flow group by trace_id order by 1") == [1, 4]

@@ -37,12 +37,12 @@ def server(trace: Path):
 
 
 def test_the_trace_is_delivered_whole_and_only_then_counts(server: TraceServer) -> None:
-    assert not server.wait_delivered(0)
+    assert not server.delivered.is_set()
     answer, body = ask(server)
     assert (answer.status, body) == (200, CONTENT)
     assert answer.getheader("Content-Length") == str(len(CONTENT))
     assert answer.getheader("Cache-Control") == "no-cache"
-    assert server.wait_delivered(10)
+    assert server.wait(10, once=True)
 
 
 def test_the_url_needs_no_escapes(server: TraceServer) -> None:
@@ -52,7 +52,7 @@ def test_the_url_needs_no_escapes(server: TraceServer) -> None:
 def test_head_tells_the_size_and_does_not_count(server: TraceServer) -> None:
     answer, body = ask(server, method="HEAD")
     assert (answer.status, body, answer.getheader("Content-Length")) == (200, b"", str(len(CONTENT)))
-    assert not server.wait_delivered(0)
+    assert not server.delivered.is_set()
 
 
 def test_only_the_perfetto_ui_may_read_across_origins(server: TraceServer) -> None:
@@ -70,7 +70,7 @@ def test_other_origins_are_refused_without_the_trace(server: TraceServer, origin
     assert answer.status == 403
     assert answer.getheader("Access-Control-Allow-Origin") is None
     assert len(body) < 100
-    assert not server.wait_delivered(0)
+    assert not server.delivered.is_set()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_exactly_one_path_exists(server: TraceServer, path: str) -> None:
     answer, body = ask(server, path)
     assert answer.status == 404
     assert b"secret" not in body
-    assert not server.wait_delivered(0)
+    assert not server.delivered.is_set()
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
@@ -122,7 +122,7 @@ def test_half_a_download_does_not_count(tmp_path: Path) -> None:
             assert client.recv(1000)
         _, body = ask(server, "/")  # answered while the other one hangs or has failed
         assert body
-        assert not server.wait_delivered(0)
+        assert not server.delivered.is_set()
 
 
 def test_a_client_that_says_nothing_does_not_block_the_next(server: TraceServer) -> None:
@@ -133,7 +133,7 @@ def test_a_client_that_says_nothing_does_not_block_the_next(server: TraceServer)
 def test_a_trace_that_vanished_is_gone_not_a_crash(server: TraceServer, trace: Path) -> None:
     trace.unlink()
     assert ask(server)[0].status == 410
-    assert not server.wait_delivered(0)
+    assert not server.delivered.is_set()
 
 
 def test_the_token_is_new_each_time_and_long(trace: Path) -> None:
@@ -164,18 +164,33 @@ def test_the_port_is_free_again_afterwards(trace: Path) -> None:
         assert ask(second)[0].status == 200
 
 
-def test_idle_time_counts_from_the_last_request(server: TraceServer) -> None:
+def test_idle_time_counts_from_the_last_activity(server: TraceServer) -> None:
     ended = threading.Event()
 
     def wait() -> None:
-        server.wait_idle(0.3)
+        server.wait(0.3, once=False)
         ended.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    before = server.last_request
+    before = server.last_activity
     ask(server)
-    assert server.last_request > before
+    assert server.last_activity > before
     assert ended.wait(20)
+
+
+def test_a_download_under_way_is_not_idle(tmp_path: Path) -> None:
+    path = tmp_path / "big"
+    path.write_bytes(bytes(64 << 20))
+    with TraceServer(Service(path, "big", token="t"), port=0) as server:
+        server.last_activity = 0.0
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(f"GET /t/big HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+            assert client.recv(1000)
+            started = server.last_activity
+            left = 60 << 20
+            while left > 0 and (data := client.recv(1 << 20)):
+                left -= len(data)
+            assert server.last_activity > started > 0
 
 
 def test_further_pages_are_those_of_the_table_with_the_policy(trace: Path, tmp_path: Path) -> None:
@@ -188,7 +203,7 @@ def test_further_pages_are_those_of_the_table_with_the_policy(trace: Path, tmp_p
         assert answer.getheader("Content-Type") == "text/html; charset=utf-8"
         assert answer.getheader("Content-Security-Policy") == "default-src 'self'"
         assert ask(server, "/index.html")[0].status == 404
-        assert not server.wait_delivered(0)
+        assert not server.delivered.is_set()
         assert ask(server, Origin=UI_ORIGIN)[0].status == 403
         assert ask(server, Origin=f"http://127.0.0.1:{server.port}")[0].status == 200
-        assert server.wait_delivered(10)
+        assert server.wait(10, once=True)
