@@ -89,9 +89,9 @@ class TraceServer:
         return f"http://{ADDRESS}:{self.port}{self.service.trace_path}"
 
     def wait(self, idle_s: float | None, *, once: bool) -> bool:
-        """Whether the trace was delivered; with `once` returns then, else when nothing was sent for `idle_s`.
+        """Whether the trace was delivered, when nothing was sent for `idle_s`; with `once` as soon as it was.
 
-        `idle_s` None: never.
+        `idle_s` None: never idle.
         """
         while not (once and self.delivered.is_set()):
             rest_s = threading.TIMEOUT_MAX if idle_s is None else self.last_activity + idle_s - time.monotonic()

@@ -209,6 +209,9 @@ def test_facts_of_the_run_are_on_a_mark() -> None:
     writer = writer_to(out, Track(1, "efaprof run"))
     facts = {"program": "fi_pingpong → b", "drops": 0, "negative": -3, "huge": 2**70, "share": 0.25, "ok": True}
     writer.facts(1, 77, "efaprof run", facts)
+    (attributes,) = (one.trace_attributes for one in decoded(out.getvalue()) if one.HasField("trace_attributes"))
+    told = {one.key: one.long_value if one.HasField("long_value") else one.string_value for one in attributes.attribute}
+    assert told == {**facts, "huge": str(2**70), "share": "0.25", "ok": "True"}
     with load(out.getvalue()) as engine:
         rows = engine.rows("select s.ts, a.key, a.display_value as v from slice s join args a using (arg_set_id)")
         assert engine.bad_stats() == []
