@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from efaprof.trace.reader import Tables
 
 
+# Columns that a key is made of.
+KEY_COLUMNS: dict[By, tuple[str, ...]] = {
+    By.KIND: (), By.PROVIDER: ("provider",), By.THREAD: ("thread",), By.ENDPOINT: ("endpoint",),
+    By.PEER: ("process", "peer"),
+}  # fmt: skip
+
+
 def labelled(tables: Tables, by: By) -> pl.Expr | None:
     """The `by` column of a run's operations as text, unlike that of other processes; None where it is text already."""
     if by is By.THREAD:

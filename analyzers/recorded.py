@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from efaprof.analyzers.by import By
-from efaprof.analyzers.labels import labelled
+from efaprof.analyzers.labels import KEY_COLUMNS, labelled
 from efaprof.analyzers.nic import Asked, Movement, devices_of, movement
 from efaprof.analyzers.operations import COLUMNS, Activity, OperationGroup, OperationTotals, sum_up
 from efaprof.trace.layers import Match
@@ -140,7 +140,7 @@ def summarise(runs: Sequence[Tables], by: By = By.KIND) -> Recorded:
     activities = []
     for tables in runs:
         activity = Activity()
-        chunks = tables.chunks("ops", list(COLUMNS))
+        chunks = tables.chunks("ops", [*COLUMNS, *KEY_COLUMNS[by]])
         sum_up(chunks, kinds, activity, groups=grouped, label=labelled(tables, by))
         activities.append(activity)
     everything, by_kind = kinds.all(), kinds.groups()

@@ -77,6 +77,7 @@ class ParquetSink:
                 compression="zstd",
                 compression_level=1,
                 row_group_size=ROW_GROUP_ROWS,
+                statistics=False,  # a sixth of the time of writing; rows are in order, and read by position
                 maintain_order=True,
             )
         except Exception as error:  # noqa: BLE001 - handed to the caller's thread, which raises it
