@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -49,7 +50,9 @@ public:
             start(rank);
         while (running_ > 0)
             step();
-        return explain();
+        int code = explain();
+        if (code != 0) remove_regions();
+        return code;
     }
 
 private:
@@ -108,6 +111,17 @@ private:
                 children_[rank].was_signalled = true;
                 kill(children_[rank].pid, number);
             }
+        }
+    }
+
+    // Provider shm names its shared memory after the address, and only an endpoint that is closed removes it.
+    void remove_regions() const {
+        constexpr char PREFIX[] = "fi_shm://";
+        for (uint32_t rank = 0; rank < ranks(); rank++) {
+            Contact contact = job_.contacts[rank];
+            auto *address = reinterpret_cast<char *>(contact.address);
+            address[sizeof contact.address - 1] = 0;
+            if (strncmp(address, PREFIX, sizeof PREFIX - 1) == 0) shm_unlink(address + sizeof PREFIX - 1);
         }
     }
 

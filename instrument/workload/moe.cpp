@@ -160,8 +160,8 @@ uint32_t Moe::check_notice(uint32_t src) const {
 void Moe::check_head(const protocol::TokenHead &head, uint32_t src) const {
     if (head.step != step_ || head.layer != layer_ || head.src != src || head.token >= shape_.tokens ||
         head.check != protocol::head_check(head))
-        fail(Cause::Mismatch, "step %u layer %u: a token from rank %u came as step %u layer %u rank %u token %u", step_,
-             layer_, src, head.step, head.layer, head.src, head.token);
+        fail(Cause::Mismatch, "step %u layer %u: a token from rank %u came as step %u layer %u rank %u token %u%s",
+             step_, layer_, src, head.step, head.layer, head.src, head.token);
 }
 
 void Moe::experts() {
@@ -273,7 +273,7 @@ void Moe::verify_token(uint32_t token) {
         int32_t expected =
             scale * protocol::token_value(values, element) + shift + weight * static_cast<int32_t>(element & 7);
         if (result[element] != static_cast<float>(expected)) {
-            record_counter("verify.mismatches", 1, COUNT);
+            record_counter("verify.mismatches", static_cast<int64_t>(++mismatches_), COUNT);
             fail(Cause::Mismatch, "step %u layer %u rank %u token %u element %u: got %g, the reference is %d", step_,
                  layer_, engine_.rank, token, element, static_cast<double>(result[element]), expected);
         }

@@ -21,6 +21,7 @@ public:
     // Compares every own token's result with the reference; a mismatch fails the rank, naming it.
     void verify();
     uint64_t verified() const { return verified_; }
+    uint64_t mismatches() const { return mismatches_; }
 
 private:
     protocol::TokenId id_of(uint32_t token) const;
@@ -58,7 +59,7 @@ private:
     uint32_t *received_;      // [rank] tokens that came from there
     uint32_t *expert_counts_; // [expert of this rank]
     float *results_;          // [token][element]
-    uint64_t verified_ = 0;
+    uint64_t verified_ = 0, mismatches_ = 0;
 };
 
 } // namespace efaprof::dispatch

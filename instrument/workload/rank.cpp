@@ -137,7 +137,7 @@ private:
             moe_.verify();
         }
         record_counter("verify.tokens", static_cast<int64_t>(moe_.verified()), COUNT);
-        record_counter("verify.mismatches", 0, COUNT);
+        record_counter("verify.mismatches", static_cast<int64_t>(moe_.mismatches()), COUNT);
     }
 
     void stand_in(uint32_t step, uint32_t layer) {

@@ -148,6 +148,7 @@ def test_a_killed_rank_stops_the_others_and_is_named(provider, victim, tmp_path)
         " the others were stopped\n"
     )
     assert running(ranks.values()) == []
+    assert not [path.name for path in Path("/dev/shm").iterdir() if path.name.split(":")[0] in map(str, ranks.values())]
     files = drain(tmp_path)
     assert len(files) >= 4  # the killed rank's rings too
     assert all(read_raw(path).producer == "dispatch" for path in files)
