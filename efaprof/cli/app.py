@@ -24,6 +24,7 @@ COMMANDS: tuple[str, ...] = (
     "export",
     "open_",
     "softefa",
+    "fabric",
 )
 
 app = typer.Typer(

@@ -36,8 +36,7 @@ from efaprof.libfabric.errors import (
     TryAgain,
 )
 from efaprof.libfabric.info import SIZE_MAX, DomainAttr, EpAttr, FabricAttr, Info, NicAttr, RxAttr, TxAttr
-from efaprof.libfabric.library import READY_MODE, READY_MR_MODE, Libfabric
-from efaprof.libfabric.library import open_libfabric as open  # noqa: A004 the name that a caller reads: libfabric.open
+from efaprof.libfabric.library import READY_MODE, READY_MR_MODE, Libfabric, open_libfabric
 from efaprof.libfabric.objects import ANY_ACCESS, AddressVector, Domain, Fabric, MemoryRegion, RemoteMemory
 from efaprof.libfabric.queue import Completion, CompletionQueue
 from efaprof.libfabric.words import (
@@ -60,6 +59,8 @@ from efaprof.libfabric.words import (
     Threading,
     WaitObj,
 )
+
+open = open_libfabric  # noqa: A001 the name that a caller reads: libfabric.open
 
 __all__ = [
     "ANY_ACCESS",
@@ -109,4 +110,5 @@ __all__ = [
     "TxAttr",
     "WaitObj",
     "open",
+    "open_libfabric",
 ]
