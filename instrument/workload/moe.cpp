@@ -161,7 +161,8 @@ void Moe::check_head(const protocol::TokenHead &head, uint32_t src) const {
     if (head.step != step_ || head.layer != layer_ || head.src != src || head.token >= shape_.tokens ||
         head.check != protocol::head_check(head))
         fail(Cause::Mismatch, "step %u layer %u: a token from rank %u came as step %u layer %u rank %u token %u%s",
-             step_, layer_, src, head.step, head.layer, head.src, head.token);
+             step_, layer_, src, head.step, head.layer, head.src, head.token,
+             head.check == protocol::head_check(head) ? "" : ", and its check is wrong");
 }
 
 void Moe::experts() {
