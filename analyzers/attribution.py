@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate, t_quantile
-from efaprof.analyzers.layers import STEP_LAYERS
+from efaprof.analyzers.layers import OPERATION_SPANS, STEP_LAYERS
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 NS_PER_US = 1_000.0
 DRIFT_LEVEL = 0.01
+CRITICAL_PATH, EXCLUSIVE = "critical-path", "exclusive"
+RECOVERABLE = "_recoverable_ns"
+TRUE_SKEW = "true_skew_ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +31,13 @@ class LayerSplit:
     share: float
     overlapped_us: float  # open, but under another layer
     queue_us: float | None  # summed over operations; only ring has one
+    recoverable: Estimate | None = None  # what the step would be shorter by without it; None where nothing was replayed
+    true_us: float | None = None  # of skew: the part in which the late rank computed
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeSplit:
-    """A decode step split into layers by the exclusive sweep (METHOD §2)."""
+    """A decode step split into layers along its critical path, or by the exclusive sweep (METHOD §2)."""
 
     method: str
     steps: int  # kept
@@ -50,6 +55,7 @@ class DecodeSplit:
     batching: Batching
     drift: float | None  # change of the wall time over the run, as a part of it, when it is significant (p < 0.01)
     tail: dict[Layer, float]  # share above p99 less share at p40–p60
+    changes: dict[str, Estimate]  # what each change that was replayed would save of a step, groups and fence among them
 
     def of(self, layer: Layer) -> LayerSplit | None:
         """One layer's row, or None where the path has no such layer."""
@@ -59,12 +65,14 @@ class DecodeSplit:
 def decode_split(step_costs: pl.DataFrame) -> DecodeSplit | None:
     """The split over decode steps that every rank finished; None when there is none.
 
-    Needs the columns of `LayerSplitter.split`: rank, step, kind, begin_ns, wall_ns, <layer>_ns and the counts.
+    Needs the columns of `LayerSplitter.split`, or those of `step_counts` with those of `CriticalPath.split`: rank,
+    step, kind, begin_ns, wall_ns, <layer>_ns and the counts.
     """
     decode = step_costs.filter(pl.col("kind") == "decode")
     if decode.is_empty():
         return None
-    layers = [layer for layer in STEP_LAYERS if f"{layer}_ns" in decode.columns]
+    is_walked = f"{Layer.SKEW}_ns" in decode.columns
+    layers = _walked_layers(decode) if is_walked else [one for one in STEP_LAYERS if f"{one}_ns" in decode.columns]
     by_step = _mean_over_ranks(decode, layers)
     wall = by_step["wall_ns"].to_numpy() / NS_PER_US
     batching = choose_batching(wall)
@@ -74,7 +82,7 @@ def decode_split(step_costs: pl.DataFrame) -> DecodeSplit | None:
     unplaced = [name for name in (f"{Layer.IDLE}_ns", f"{Layer.UNATTRIBUTED}_ns") if name in by_step.columns]
     idle_us = sum(_mean_us(by_step, name) for name in unplaced)
     return DecodeSplit(
-        method="exclusive",
+        method=CRITICAL_PATH if is_walked else EXCLUSIVE,
         steps=len(by_step),
         steps_excluded={str(kind): int(count) for kind, count in excluded.sort("kind").iter_rows()},
         ranks=tuple(decode["rank"].unique().sort().to_list()),
@@ -90,13 +98,29 @@ def decode_split(step_costs: pl.DataFrame) -> DecodeSplit | None:
         batching=batching,
         drift=_drift(wall, batching),
         tail=_tail(by_step, layers, wall),
+        changes={
+            name.removesuffix(RECOVERABLE): estimate(by_step[name].to_numpy() / NS_PER_US, batching)
+            for name in by_step.columns
+            if name.endswith(RECOVERABLE)
+        },
     )
+
+
+def _walked_layers(decode: pl.DataFrame) -> list[Layer]:
+    """Layers of the path in its order: a stage in which nothing ever was, on the path or under it, is no part of it."""
+    found = []
+    for layer in Layer:
+        columns = [name for name in (f"{layer}_ns", f"{layer}_overlapped_ns") if name in decode.columns]
+        if columns and (layer not in OPERATION_SPANS or decode.select(pl.sum_horizontal(columns).sum()).item() > 0):
+            found.append(layer)
+    return found
 
 
 def _mean_over_ranks(decode: pl.DataFrame, layers: list[Layer]) -> pl.DataFrame:
     """One row per step that all ranks have, in order of time."""
     ranks = decode["rank"].n_unique()
-    names = [name for layer in layers for name in (f"{layer}_ns", f"{layer}_overlapped_ns") if name in decode.columns]
+    wanted = {name for layer in layers for name in (f"{layer}_ns", f"{layer}_overlapped_ns")} | {TRUE_SKEW}
+    names = [name for name in decode.columns if name in wanted or name.endswith(RECOVERABLE)]
     return (
         decode.group_by("step")
         .agg(pl.mean("wall_ns", "queue_ns", *names), pl.min("begin_ns"), ranks=pl.len())
@@ -107,13 +131,17 @@ def _mean_over_ranks(decode: pl.DataFrame, layers: list[Layer]) -> pl.DataFrame:
 
 def _layer_split(by_step: pl.DataFrame, layer: Layer, wall_us: float, batching: Batching) -> LayerSplit:
     us = estimate(by_step[f"{layer}_ns"].to_numpy() / NS_PER_US, batching)
-    overlapped = f"{layer}_overlapped_ns"
+    overlapped, recoverable = f"{layer}_overlapped_ns", f"{layer}{RECOVERABLE}"
     return LayerSplit(
         layer=layer,
         us=us,
         share=us.value / wall_us,
         overlapped_us=_mean_us(by_step, overlapped) if overlapped in by_step.columns else 0.0,
         queue_us=_mean_us(by_step, "queue_ns") if layer is Layer.RING else None,
+        recoverable=estimate(by_step[recoverable].to_numpy() / NS_PER_US, batching)
+        if recoverable in by_step.columns
+        else None,
+        true_us=_mean_us(by_step, TRUE_SKEW) if layer is Layer.SKEW else None,
     )
 
 

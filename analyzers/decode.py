@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from efaprof.analyzers.attribution import DecodeSplit, decode_split
+from efaprof.analyzers.attribution import NS_PER_US, DecodeSplit, decode_split
+from efaprof.analyzers.critical import WALKED, CriticalPath
 from efaprof.analyzers.features import run_features
-from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter
+from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter, step_counts
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
+from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.spread import Spread, add_counts, bucket_counts, spreads
+from efaprof.analyzers.stamps import Limits
 from efaprof.analyzers.verdict import Verdict, decide
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
+    from efaprof.analyzers.replay import Change
     from efaprof.analyzers.rules import Feature
     from efaprof.trace.widerow import DispatchChunk
 
@@ -47,6 +51,16 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class LateRank:
+    """For whom a rank waited, mean over its decode steps."""
+
+    rank: int
+    late_rank: int
+    us: float
+    true_us: float  # of it: the late rank computed
+
+
+@dataclass(frozen=True, slots=True)
 class Decode:
     """Everything said about the decode steps of a run."""
 
@@ -58,13 +72,21 @@ class Decode:
     features: dict[str, Feature]
     failed: tuple[Failed, ...]
     verdict: Verdict
+    skew_by: tuple[LateRank, ...]  # empty without walks
+    job: dict[Layer, float]  # µs a step along the job's critical path: no skew; empty without walks
+    is_upper_bound: bool  # what replays save is: the NIC's ceiling is not known
+    cut_edges: int  # contradictions among stamps that replays had to leave out
 
 
 @dataclass(slots=True)
 class _Totals:
     """What accumulates over chunks."""
 
+    critical: CriticalPath
     splitter: LayerSplitter = field(default_factory=LayerSplitter)
+    is_walked: bool | None = None  # decided by the first chunk: there are waits
+    windows: list[pl.DataFrame] = field(default_factory=list)
+    job: list[pl.DataFrame] = field(default_factory=list)
     costs: list[pl.DataFrame] = field(default_factory=list)
     buckets: list[pl.DataFrame] = field(default_factory=list)
     kinds: list[pl.DataFrame] = field(default_factory=list)
@@ -73,7 +95,9 @@ class _Totals:
 
     def add(self, chunk: DispatchChunk) -> None:
         """Count one chunk of steps."""
-        self.costs.append(self.splitter.split(chunk))
+        if self.is_walked is None:
+            self.is_walked = len(chunk.waits) > 0
+        self.costs.append(self._walked(chunk) if self.is_walked else self.splitter.split(chunk))
         steps = chunk.steps.filter(pl.col("kind") == "decode")["step"].unique()
         own = chunk.operations
         if not len(steps):
@@ -93,10 +117,29 @@ class _Totals:
         if len(self.buckets) > _FOLD * len(OPERATION_SPANS):
             self.buckets = [add_counts(self.buckets, ["layer"])]
 
+    def _walked(self, chunk: DispatchChunk) -> pl.DataFrame:
+        found, windows, job = self.critical.split(chunk)
+        decode = chunk.steps.filter(pl.col("kind") == "decode").select(pl.col("rank", "step").cast(pl.Int64))
+        late = windows.filter(pl.col("late_rank").is_not_null()).join(decode, on=["rank", "step"], how="semi")
+        self.windows.append(late.group_by("rank", "late_rank").agg(pl.sum("skew_ns", "true_skew_ns")))
+        self.job.append(job.filter(pl.col("step").is_in(decode["step"].unique().implode())))
+        counts = step_counts(chunk)
+        return counts.join(
+            found.with_columns(pl.col(name).cast(counts.schema[name]) for name in ("rank", "step")),
+            on=["rank", "step"],
+            how="left",
+        )
 
-def decode(chunks: Iterable[DispatchChunk], host: Host) -> Decode | None:
-    """Analysis of the decode steps in these chunks, read once and in order; None when there are none."""
-    totals = _Totals()
+
+def decode(
+    chunks: Iterable[DispatchChunk], host: Host, *, limits: Limits | None = None, changes: Sequence[Change] = STANDARD
+) -> Decode | None:
+    """Analysis of the decode steps in these chunks, read once and in order; None when there are none.
+
+    With waits the steps are walked and `changes` replayed under `limits`; without, the exclusive sweep splits them.
+    """
+    limits = limits or Limits()
+    totals = _Totals(CriticalPath(limits, changes))
     for chunk in chunks:
         totals.add(chunk)
     if not totals.costs:
@@ -105,7 +148,12 @@ def decode(chunks: Iterable[DispatchChunk], host: Host) -> Decode | None:
     split = decode_split(costs)
     if split is None:
         return None
-    features = run_features(costs, split.batching, line_rate_bytes_s=host.line_rate_bytes_s)
+    features = run_features(
+        costs,
+        split.batching,
+        line_rate_bytes_s=host.line_rate_bytes_s,
+        has_ceiling=limits.rate_ops_s is not None,
+    )
     failed = failed_tests(_facts(split, features, host))
     found = spreads(add_counts(totals.buckets, ["layer"]), ["layer"])
     return Decode(
@@ -117,7 +165,36 @@ def decode(chunks: Iterable[DispatchChunk], host: Host) -> Decode | None:
         features=features,
         failed=failed,
         verdict=decide(features, defects=tuple(one.defect.value for one in failed)),
+        skew_by=_skew_by(totals.windows, costs),
+        job=_job(totals.job),
+        is_upper_bound=limits.rate_ops_s is None,
+        cut_edges=totals.critical.cut_edges,
     )
+
+
+def _skew_by(parts: list[pl.DataFrame], costs: pl.DataFrame) -> tuple[LateRank, ...]:
+    if not parts:
+        return ()
+    steps = costs.filter(pl.col("kind") == "decode").group_by(pl.col("rank").cast(pl.Int64)).agg(steps=pl.len())
+    total = (
+        pl.concat(parts)
+        .group_by("rank", "late_rank")
+        .agg(pl.sum("skew_ns", "true_skew_ns"))
+        .join(steps, on="rank")
+        .sort("skew_ns", "rank", "late_rank", descending=[True, False, False])
+    )
+    return tuple(
+        LateRank(row["rank"], row["late_rank"], row["skew_ns"] / row["steps"] / NS_PER_US,
+                 row["true_skew_ns"] / row["steps"] / NS_PER_US)
+        for row in total.to_dicts()
+    )  # fmt: skip
+
+
+def _job(parts: list[pl.DataFrame]) -> dict[Layer, float]:
+    whole = pl.concat(parts) if parts else pl.DataFrame()
+    if whole.is_empty():
+        return {}
+    return {layer: float(whole[f"{layer}_ns"].mean()) / NS_PER_US for layer in WALKED if layer is not Layer.SKEW}  # type: ignore[arg-type]
 
 
 def _facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunFacts:

@@ -24,11 +24,16 @@ NOT_COMMUNICATION = (Layer.COMPUTE, Layer.LAUNCH)
 
 
 def run_features(
-    step_costs: pl.DataFrame, batching: Batching, *, line_rate_bytes_s: float | None = None
+    step_costs: pl.DataFrame,
+    batching: Batching,
+    *,
+    line_rate_bytes_s: float | None = None,
+    has_ceiling: bool = False,
 ) -> dict[str, Feature]:
     """What one run's decode steps say. A feature whose denominator is not there is left out: it is unknown.
 
-    Shares of layers are of T, the communication part of the step; `line_rate_bytes_s` is the NIC's, per rank.
+    Shares of layers are of T, the communication part of the step; `line_rate_bytes_s` is the NIC's, per rank;
+    `has_ceiling`: replays knew the NIC's calibrated rate, without which what they save is an upper bound.
     """
     by_step = (
         step_costs.filter(col("kind") == "decode").group_by("step").agg(pl.selectors.numeric().mean()).sort("begin_ns")
@@ -49,6 +54,7 @@ def run_features(
         for layer in (*ISSUE, Layer.NIC)
         if f"{layer}_ns" in by_step.columns
     ]
+    found += _path_features(by_step, communication, batching, has_ceiling=has_ceiling)
     counts = {"proxy_busy": ("proxy_busy_ns", communication, "of communication")}
     if "served" in by_step.columns:
         counts["waiting_at_dequeue"] = ("waiting", by_step["served"].to_numpy(), "of commands served")
@@ -63,6 +69,32 @@ def run_features(
         could = communication * line_rate_bytes_s / 1e9
         found.append(_ratio("utilisation_active", carried, could, batching, "of the line rate while communicating"))
     return {feature.name: feature for feature in found if feature is not None}
+
+
+def _path_features(
+    by_step: pl.DataFrame, communication: NDArray[np.float64], batching: Batching, *, has_ceiling: bool
+) -> list[Feature | None]:
+    """What only walks and replays can say."""
+    if "true_skew_ns" not in by_step.columns:
+        return []
+    late = by_step["true_skew_ns"].to_numpy()
+    skew = _ratio("skew_share", late, communication, batching, "of communication, while the late rank computed")
+    others = max(
+        _sum(by_step, (layer,)).sum()
+        for layer in Layer
+        if layer not in (*NOT_COMMUNICATION, Layer.SKEW, Layer.IDLE, Layer.UNATTRIBUTED)
+    )
+    is_largest = float(late.sum() > others)
+    found = [skew, Feature("skew_is_largest", is_largest, is_largest, is_largest, note="1: no layer has more of T")]
+    changes = {"delta_issue_upper": "issue", "delta_receive": "receive", "delta_fence": "fence"}
+    if has_ceiling:
+        changes["delta_issue"] = "issue"
+    found += [
+        _ratio(name, by_step[f"{change}_recoverable_ns"].to_numpy(), communication, batching, "of communication")
+        for name, change in changes.items()
+        if f"{change}_recoverable_ns" in by_step.columns
+    ]
+    return found
 
 
 def _sum(by_step: pl.DataFrame, layers: Sequence[Layer]) -> NDArray[np.float64]:

@@ -82,20 +82,31 @@ class LayerSplitter:
             open_in[layer] = merge(self._open.get((rank, layer), EMPTY), spans)
             self._open[rank, layer] = _beyond(open_in[layer], int(end[-1]))
         found = sweep({layer: spans for layer, spans in open_in.items() if len(spans.begin)}, begin, end)
-        busy = merge(
-            _between(own, pl.col("seen_ns"), pl.col("return_ns")), _between(own, pl.col("done_ns"), pl.col("told_ns"))
-        )
         columns = {f"{layer}_ns": ns for layer, ns in found.exclusive.items()}
         columns |= {f"{layer}_overlapped_ns": ns for layer, ns in found.overlapped.items()}
-        return (
-            steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
-            .with_columns(
-                **{name: pl.Series(values) for name, values in columns.items()},
-                proxy_busy_ns=pl.Series(busy.covered_within(begin, end)),
-            )
-            .join(_sums(own), on="step", how="left")
-            .with_columns(pl.selectors.numeric().fill_null(0))
-        )
+        return _counts_of(steps, own).with_columns(**{name: pl.Series(values) for name, values in columns.items()})
+
+
+def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
+    """What `LayerSplitter.split` says of each (rank, step) beside its layers."""
+    frames = [
+        _counts_of(steps, chunk.operations.filter(pl.col("rank") == rank))
+        for (rank,), steps in chunk.steps.group_by("rank", maintain_order=True)
+    ]
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+
+
+def _counts_of(steps: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
+    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    busy = merge(
+        _between(own, pl.col("seen_ns"), pl.col("return_ns")), _between(own, pl.col("done_ns"), pl.col("told_ns"))
+    )
+    return (
+        steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
+        .with_columns(proxy_busy_ns=pl.Series(busy.covered_within(begin, end)))
+        .join(_sums(own), on="step", how="left", maintain_order="left")
+        .with_columns(pl.selectors.numeric().fill_null(0))
+    )
 
 
 def _between(frame: pl.DataFrame, begin: pl.Expr, end: pl.Expr) -> IntervalSet:

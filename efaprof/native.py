@@ -52,6 +52,26 @@ int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct efaprof_drai
 int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
 struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
 void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
+struct efaprof_graph {
+    uint64_t nodes, operations, stages, gates, gate_base;
+    const int64_t *time;
+    int32_t *before, *also;
+    const int32_t *gate_first;
+    int32_t *gate_also;
+    const uint8_t *label;
+    const int16_t *lane;
+    const int64_t *compute_first, *compute_begin, *compute_end, *compute_before;
+    const uint8_t *starts_ring;
+    const int64_t *service_ns;
+    int32_t seen_stage, return_stage, done_stage;
+    uint8_t compute_label, late_label, idle_label, missing_label;
+};
+struct efaprof_scenario { double scale[16]; int32_t free_stage, servers; };
+uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order);
+void efaprof_graph_walk(const struct efaprof_graph *graph, const void *windows, uint64_t n, void *results,
+                        uint8_t *visited);
+int efaprof_graph_replay(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
+                         const struct efaprof_scenario *scenario, int64_t *times);
 """
 
 
@@ -111,12 +131,23 @@ def _one_at_a_time(make: Callable[[], Any]) -> Callable[[], Any]:
     return alone
 
 
-@_one_at_a_time
-@cache
+# Made here and not at first use: threads that use it first at the same time must not get two.
+_FFI = FFI()
+_FFI.cdef(_CDEF)
+
+
 def _ffi() -> FFI:
-    ffi = FFI()
-    ffi.cdef(_CDEF)
-    return ffi
+    return _FFI
+
+
+def ffi() -> FFI:
+    """Types and casts of the native interface, for the module that hands whole graphs over."""
+    return _FFI
+
+
+def library() -> Any:
+    """The native library as a cffi handle."""
+    return _lib()
 
 
 def load(path: Path) -> Any:

@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from efaprof.analyzers.decode import Decode, Host, decode
+from efaprof.analyzers.replay import STANDARD
+from efaprof.analyzers.stamps import Limits
 from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.trace import dispatch
 from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from efaprof.analyzers.recorded import Recorded
+    from efaprof.analyzers.replay import Change
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
 
@@ -37,11 +42,14 @@ class DecodeSection:
         return self.verified_tokens > 0 and self.mismatches == 0
 
 
-def decode_section(run: Run, tables: Tables, recorded: Recorded) -> DecodeSection | None:
+def decode_section(
+    run: Run, tables: Tables, recorded: Recorded, changes: Sequence[Change] = STANDARD
+) -> DecodeSection | None:
     """Section for a run that has marked decode steps, else None; keeps the step costs beside the run's tables."""
     if not tables.facts.records.get("mark"):
         return None
-    found = decode(dispatch.chunks(survey(run.raw_files)), _host(tables, recorded))
+    host = _host(tables, recorded)
+    found = decode(dispatch.chunks(survey(run.raw_files)), host, limits=_limits(run, host), changes=changes)
     if found is None:
         return None
     found.step_costs.write_parquet(tables.folder / COSTS_NAME)
@@ -63,6 +71,16 @@ def _host(tables: Tables, recorded: Recorded) -> Host:
         run_delay=recorded.host.run_delay,
         throttled=recorded.host.throttled,
         line_rate_bytes_s=moved.line_rate_bytes_s if moved else None,
+    )
+
+
+def _limits(run: Run, host: Host) -> Limits:
+    """What bounded the operations of this run, as far as it is known."""
+    options = DispatchOptions.from_fingerprint(run.manifest.fingerprint)
+    return Limits(
+        ring=options.ring if options else None,
+        window=options.window if options else None,
+        line_rate_bytes_s=host.line_rate_bytes_s,
     )
 
 

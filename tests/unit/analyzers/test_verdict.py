@@ -21,7 +21,7 @@ QUIET_WIRE = {"utilisation_active": 0.02, "message_rate": 0.1, "communication_sh
 ALL_BUT_LATENCY = {
     "skew_share": 0.05, "skew_is_largest": 0.0, "elasticity_bytes": 0.05, "nic_grows_with_outstanding": 0.0,
     "proxy_busy": 0.1, "waiting_at_dequeue": 0.1, "eagain_per_post": 0.0, "at_window_limit": 0.1,
-    "elasticity_parallelism": 0.0, "delta_issue": 0.05, "delta_fence": 0.01, "delta_receive": 0.05,
+    "elasticity_parallelism": 0.0, "delta_issue": 0.05, "delta_issue_upper": 0.05, "delta_fence": 0.01, "delta_receive": 0.05,
     "receive_wait_share": 0.2, "issue_share": 0.1, "outstanding_over_limit": 0.1, "nic_share": 0.7,
 }  # fmt: skip
 
@@ -51,8 +51,8 @@ def test_interval_that_straddles_the_threshold_does_not_hold():
 
 def test_serialization_must_exceed_what_issuing_faster_would_buy():
     base = {**QUIET_WIRE, "delta_fence": (0.40, 0.44)}
-    assert decide(known(**base, delta_issue=(0.1, 0.2))).path == "serialization-bound"
-    assert decide(known(**base, delta_issue=(0.3, 0.6))).path != "serialization-bound"
+    assert decide(known(**base, delta_issue_upper=(0.1, 0.2))).path == "serialization-bound"
+    assert decide(known(**base, delta_issue_upper=(0.3, 0.6))).path != "serialization-bound"
 
 
 def test_latency_is_what_is_left_only_when_everything_else_is_known_not_to_hold():

@@ -1,0 +1,143 @@
+"""Gates of all ranks as nodes of an event graph: waits that ended, and the operations that each of them waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.analyzers.stamps import LABEL, NO_TIME, NONE, Stamp
+from efaprof.trace.layers import Layer
+from efaprof.trace.schema import CommandKind, WaitKind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.analyzers.stamps import Stamps
+
+    Times = NDArray[np.int64]
+    Ids = NDArray[np.int32]
+
+_BARRIER = CommandKind.categories.to_list().index("barrier")
+_SIGNAL = CommandKind.categories.to_list().index("signal")
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """Waits by rank and time, with the nodes that let each of them go."""
+
+    rank: NDArray[np.int64]
+    layer: NDArray[np.int64]
+    phase: NDArray[np.int64]
+    begin: Times
+    end: Times
+    first: Ids  # edges of gate g: also[first[g] : first[g + 1]]
+    also: Ids
+    label: NDArray[np.uint8]  # POLL, or UNATTRIBUTED where what let it go is not there
+
+    @property
+    def count(self) -> int:
+        """Gates."""
+        return len(self.rank)
+
+
+def read_gates(waits: pl.DataFrame, stamps: Stamps) -> Gates:
+    """Gates with their edges: signals or barriers of the same layer and phase; for a flush the own completions."""
+    waits = waits.sort("rank", "end_ns", "begin_ns")
+    column = {name: waits[name].cast(pl.Int64).to_numpy() for name in ("rank", "step", "layer")}
+    phase = waits["phase"].to_physical().cast(pl.Int64).to_numpy()
+    kind = waits["kind"].to_physical().cast(pl.Int64).to_numpy()
+    begin, end = waits["begin_ns"].to_numpy(), waits["end_ns"].to_numpy()
+    is_flush = kind == WaitKind.categories.to_list().index("flush")
+    is_barrier = kind == WaitKind.categories.to_list().index("barrier")
+    asked = _key(column["step"], column["layer"], phase, is_barrier, column["rank"])
+    first, also = _inbound(np.where(is_flush, NONE, asked), end, stamps)
+    rows = np.flatnonzero(is_flush)
+    flushed = _flushed(column["rank"][rows], begin[rows], stamps)
+    own = np.full(len(waits), NONE, np.int32)
+    own[rows] = flushed
+    first, also = _with_own(first, also, own)
+    ready = _latest(first, also, stamps.time)
+    # The wait itself says when it was let go: when nothing found here came so late, the operation is missing.
+    told = waits["signal_ns"].fill_null(NO_TIME).to_numpy()
+    is_known = (ready != NO_TIME) & (ready >= told)
+    return Gates(
+        rank=column["rank"],
+        layer=column["layer"],
+        phase=phase,
+        begin=begin,
+        end=end,
+        first=first,
+        also=also,
+        label=np.where(is_known, LABEL[Layer.POLL], LABEL[Layer.UNATTRIBUTED]).astype(np.uint8),
+    )
+
+
+def _key(
+    step: NDArray[np.int64],
+    layer: NDArray[np.int64],
+    phase: NDArray[np.int64],
+    is_barrier: NDArray[np.bool_],
+    rank: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Key: step │ layer:12 │ phase:3 │ barrier:1 │ rank:16 of the receiver."""
+    return step << 32 | (layer & 0xFFF) << 20 | phase << 17 | is_barrier.astype(np.int64) << 16 | rank
+
+
+def _inbound(asked: NDArray[np.int64], end: Times, stamps: Stamps) -> tuple[Ids, Ids]:
+    """Edges from the hand-over of every signal (or barrier) that each gate asks for."""
+    columns = stamps.columns
+    is_barrier = columns["kind"] == _BARRIER
+    signal = stamps.at(Stamp.SIGNAL)
+    is_gate = (is_barrier | (columns["kind"] == _SIGNAL)) & columns["is_sequenced"] & (signal != NO_TIME)
+    rows = np.flatnonzero(is_gate & (columns["peer"] >= 0))
+    key = _key(
+        columns["step"][rows], columns["layer"][rows], columns["phase"][rows], is_barrier[rows], columns["peer"][rows]
+    )
+    order = np.argsort(key, kind="stable")
+    key, rows = key[order], rows[order]
+    low, high = np.searchsorted(key, asked, side="left"), np.searchsorted(key, asked, side="right")
+    lengths = np.where(asked == NONE, 0, high - low)
+    gate = np.repeat(np.arange(len(asked)), lengths)
+    within = np.arange(len(gate)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    found = rows[np.repeat(low, lengths) + within]
+    # What came after the gate had ended did not let it go: a later gate of the same place asks for it.
+    is_early = signal[found] <= end[gate]
+    lengths = np.bincount(gate[is_early], minlength=len(asked))
+    also = (found[is_early] + Stamp.SIGNAL * stamps.count).astype(np.int32)
+    return np.append(0, np.cumsum(lengths)).astype(np.int32), also
+
+
+def _flushed(rank: NDArray[np.int64], begin: Times, stamps: Stamps) -> Ids:
+    """The last operation that each flush had to wait for, told: all earlier ones were told before."""
+    found = np.full(len(rank), NONE, np.int32)
+    publish, own = stamps.at(Stamp.PUBLISH), stamps.columns["rank"]
+    told = stamps.ids(Stamp.TOLD)
+    for one in np.unique(rank):
+        rows = np.flatnonzero((own == one) & (publish != NO_TIME))
+        rows = rows[np.argsort(publish[rows], kind="stable")]
+        mine = np.flatnonzero(rank == one)
+        at = np.searchsorted(publish[rows], begin[mine], side="right") - 1
+        if len(rows):
+            found[mine] = np.where(at >= 0, told[rows[np.maximum(at, 0)]], NONE)
+    return found
+
+
+def _with_own(first: Ids, also: Ids, own: Ids) -> tuple[Ids, Ids]:
+    """Edges and one more for each gate that has an own one; such a gate has no other."""
+    rows = np.flatnonzero(own != NONE)
+    lengths = np.diff(first)
+    merged = np.insert(also, first[rows], own[rows])
+    lengths[rows] += 1
+    return np.append(0, np.cumsum(lengths)).astype(np.int32), merged.astype(np.int32)
+
+
+def _latest(first: Ids, also: Ids, time: Times) -> Times:
+    """When the last edge of each gate came; NO_TIME without edges."""
+    found = np.full(len(first) - 1, NO_TIME, np.int64)
+    rows = np.flatnonzero(np.diff(first))
+    if len(rows):
+        found[rows] = np.maximum.reduceat(time[also], first[rows])
+    return found

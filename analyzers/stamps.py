@@ -1,0 +1,246 @@
+"""Stages of operations as columns and as nodes of an event graph: what each of them followed (METHOD §2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Times = NDArray[np.int64]
+    Ids = NDArray[np.int32]
+    Mask = NDArray[np.bool_]
+
+NO_TIME = np.iinfo(np.int64).min
+NONE = -1
+LAYERS = tuple(Layer)
+LABEL = {layer: number for number, layer in enumerate(LAYERS)}
+
+
+class Stamp(IntEnum):
+    """Stages of an operation in a graph; CLEARED: this and all earlier operations to that peer have completed."""
+
+    ENTER = 0
+    PUBLISH = 1
+    SEEN = 2
+    FENCED = 3
+    CALL = 4
+    RETURN = 5
+    ARRIVAL = 6
+    SIGNAL = 7
+    DONE = 8
+    TOLD = 9
+    CLEARED = 10
+
+
+_STAMPED = tuple(stamp for stamp in Stamp if stamp is not Stamp.CLEARED)
+_NUMBERS = ("rank", "ring", "seq", "step", "layer", "peer", "channel")
+_ENUMS = ("phase", "kind")
+# From which stage to which a host takes an operation, and whose time that is.
+_HOST = (
+    (Stamp.SEEN, Layer.RING),
+    (Stamp.FENCED, Layer.NIC),  # a fence's wait is the time of what it waits for
+    (Stamp.CALL, Layer.PROXY),
+    (Stamp.RETURN, Layer.LIBFABRIC),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds that made operations wait; None where there is none or it is not known."""
+
+    ring: int | None = None  # commands in a ring
+    window: int | None = None  # operations in flight
+    rate_ops_s: float | None = None  # calibrated, of one rank's NIC
+    line_rate_bytes_s: float | None = None  # of one rank's NIC
+
+    def service_ns(self, size: NDArray[Any]) -> Times | None:
+        """Least time that a NIC is busy with each operation; None without any ceiling."""
+        if not self.rate_ops_s and not self.line_rate_bytes_s:
+            return None
+        least = np.full(len(size), 1e9 / self.rate_ops_s if self.rate_ops_s else 0.0)
+        if self.line_rate_bytes_s:
+            np.maximum(least, size * (1e9 / self.line_rate_bytes_s), out=least)
+        whole: Times = np.floor(least).astype(np.int64)
+        return whole
+
+
+@dataclass(slots=True)
+class Stamps:
+    """Operations of a stretch of steps, those of one ring side by side in order of seq."""
+
+    columns: dict[str, NDArray[Any]]
+    time: Times  # stage-major: time[stamp] is a view
+    before: Ids
+    also: Ids
+    label: NDArray[np.uint8]
+    starts_ring: Mask
+    is_context: Mask
+
+    @property
+    def count(self) -> int:
+        """Operations."""
+        return len(self.starts_ring)
+
+    @property
+    def stages(self) -> int:
+        """Stages of each."""
+        return len(self.time) // self.count if self.count else len(_STAMPED)
+
+    def at(self, stamp: Stamp) -> Times:
+        """Times of one stage; NO_TIME where it was not recorded."""
+        return self.time[stamp * self.count : (stamp + 1) * self.count]
+
+    def ids(self, stamp: Stamp) -> Ids:
+        """Node of each operation's stage, NONE where it was not recorded."""
+        own = np.arange(stamp * self.count, (stamp + 1) * self.count, dtype=np.int32)
+        return np.where(self.at(stamp) == NO_TIME, np.int32(NONE), own)
+
+    def put(self, stamp: Stamp, *, before: Ids | None = None, also: Ids | None = None, label: Any = None) -> None:
+        """Set what nodes of one stage followed, and whose time the lag is."""
+        place = slice(stamp * self.count, (stamp + 1) * self.count)
+        for values, target in ((before, self.before), (also, self.also), (label, self.label)):
+            if values is not None:
+                target[place] = values
+
+
+def read_stamps(context: pl.DataFrame, operations: pl.DataFrame, limits: Limits) -> Stamps:
+    """Operations with their chains; `context` are those of the step before, in which nothing is counted."""
+    columns, is_context = _columns(context, operations)
+    count = len(is_context)
+    is_fenced = columns["is_fenced"]
+    stages = len(Stamp) if is_fenced.any() else len(_STAMPED)
+    time = np.full(stages * count, NO_TIME, np.int64)
+    for stamp in _STAMPED:
+        time[stamp * count : (stamp + 1) * count] = columns.pop(f"{stamp.name.lower()}_ns")
+    ring = columns["ring"]
+    starts_ring = np.ones(count, np.bool_)
+    starts_ring[1:] = ring[1:] != ring[:-1]
+    stamps = Stamps(
+        columns=columns,
+        time=time,
+        before=np.full(len(time), NONE, np.int32),
+        also=np.full(len(time), NONE, np.int32),
+        label=np.full(len(time), LABEL[Layer.UNATTRIBUTED], np.uint8),
+        starts_ring=starts_ring,
+        is_context=is_context,
+    )
+    _chain(stamps)
+    _servers(stamps, limits)
+    if stages > len(_STAMPED):
+        _fences(stamps)
+    return stamps
+
+
+def _columns(context: pl.DataFrame, operations: pl.DataFrame) -> tuple[dict[str, NDArray[Any]], Mask]:
+    frames = [frame for frame in (context, operations) if len(frame)]
+    found = pl.concat(frames) if frames else operations
+    columns: dict[str, NDArray[Any]] = {
+        f"{stamp.name.lower()}_ns": found[f"{stamp.name.lower()}_ns"].fill_null(NO_TIME).to_numpy()
+        for stamp in _STAMPED
+    }
+    columns |= {name: found[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in _NUMBERS}
+    columns |= {name: found[name].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy() for name in _ENUMS}
+    columns["is_fenced"] = found["is_fenced"].to_numpy()
+    columns["is_sequenced"] = found["wire_seq"].is_not_null().to_numpy()
+    columns["bytes"] = found["bytes"].fill_null(0).to_numpy()
+    is_context = np.arange(len(found)) < len(context)
+    key = columns["ring"] << 48 | columns["seq"]
+    if len(key) > 1 and (key[1:] < key[:-1]).any():
+        order = np.argsort(key, kind="stable")
+        columns = {name: values[order] for name, values in columns.items()}
+        is_context = is_context[order]
+    return columns, is_context
+
+
+def _chain(stamps: Stamps) -> None:
+    """What each stage of an operation followed on its own way."""
+    stamps.put(Stamp.PUBLISH, before=stamps.ids(Stamp.ENTER), label=LABEL[Layer.KERNEL])
+    last = stamps.ids(Stamp.PUBLISH)
+    has_hole = last == NONE
+    starts = np.flatnonzero(stamps.starts_ring)
+    lengths = np.diff(np.append(starts, stamps.count))
+    for stamp, layer in _HOST:
+        own = stamps.ids(stamp)
+        is_there = own != NONE
+        stamps.put(stamp, before=last, label=_label(layer, has_hole))
+        # A stage that no operation of the ring has is no part of its path.
+        if stamp is Stamp.FENCED:
+            of_path = stamps.columns["is_fenced"]
+        else:
+            of_path = np.repeat(np.logical_or.reduceat(is_there, starts), lengths) if len(starts) else is_there
+        has_hole = (has_hole | of_path) & ~is_there
+        last = np.where(is_there, own, last)
+    for first, second, layer in (
+        (Stamp.ARRIVAL, Stamp.SIGNAL, Layer.RX),
+        (Stamp.DONE, Stamp.TOLD, Layer.PROXY),
+    ):
+        _sent(stamps, first, last, has_hole)
+        own = stamps.ids(first)
+        is_missing = own == NONE
+        stamps.put(second, before=np.where(is_missing, last, own), label=_label(layer, is_missing))
+
+
+def _sent(stamps: Stamps, stamp: Stamp, last: Ids, has_hole: Mask) -> None:
+    """Arrivals and completions follow the return, or the call where they came before it had returned."""
+    call, returned = stamps.ids(Stamp.CALL), stamps.at(Stamp.RETURN)
+    is_early = (stamps.at(stamp) < returned) & (call != NONE)
+    label = np.where(is_early, LABEL[Layer.LIBFABRIC], _label(Layer.NIC, has_hole))
+    stamps.put(stamp, before=np.where(is_early, call, last), label=label)
+
+
+def _label(layer: Layer, has_hole: Mask) -> NDArray[np.int64]:
+    return np.where(has_hole, LABEL[Layer.UNATTRIBUTED], LABEL[layer])
+
+
+def _servers(stamps: Stamps, limits: Limits) -> None:
+    """What else a stage waited for: its first-in-first-out server, a place in the ring, a place in the window."""
+    stamps.put(Stamp.SEEN, also=_earlier(stamps, Stamp.RETURN, 1))
+    stamps.put(Stamp.TOLD, also=_earlier(stamps, Stamp.TOLD, 1))
+    if limits.ring:
+        stamps.put(Stamp.PUBLISH, also=_earlier(stamps, Stamp.SEEN, limits.ring))
+    if limits.window:
+        stamps.put(Stamp.CALL, also=_earlier(stamps, Stamp.TOLD, limits.window))
+    signal, peer = stamps.at(Stamp.SIGNAL), stamps.columns["peer"]
+    also = np.full(stamps.count, NONE, np.int32)
+    for rank in _distinct(peer):
+        # The receiver's thread hands over one after the other.
+        rows = np.flatnonzero((peer == rank) & (signal != NO_TIME))
+        rows = rows[np.argsort(signal[rows], kind="stable")]
+        also[rows[1:]] = rows[:-1] + Stamp.SIGNAL * stamps.count
+    stamps.put(Stamp.SIGNAL, also=also)
+
+
+def _earlier(stamps: Stamps, stamp: Stamp, back: int) -> Ids:
+    """That stage of the operation so many places before in the same ring."""
+    ids, ring = stamps.ids(stamp), stamps.columns["ring"]
+    found = np.full(stamps.count, NONE, np.int32)
+    if back < stamps.count:
+        found[back:] = np.where(ring[back:] == ring[:-back], ids[:-back], NONE)
+    return found
+
+
+def _distinct(values: NDArray[np.int64]) -> list[int]:
+    """Values that there are; for a column of few runs of few different ones."""
+    return sorted(set(values[np.append(True, values[1:] != values[:-1])].tolist())) if len(values) else []
+
+
+def _fences(stamps: Stamps) -> None:
+    """A fenced operation waited for the completions of all earlier ones to its peer."""
+    key = stamps.columns["ring"] << 16 | stamps.columns["peer"] & 0xFFFF
+    done, cleared = stamps.at(Stamp.DONE), stamps.at(Stamp.CLEARED)
+    earlier = np.full(stamps.count, NONE, np.int32)
+    for one in _distinct(key):
+        rows = np.flatnonzero(key == one)
+        cleared[rows] = np.maximum.accumulate(done[rows])
+        ids = (rows + Stamp.CLEARED * stamps.count).astype(np.int32)
+        earlier[rows[1:]] = np.where(cleared[rows[:-1]] == NO_TIME, NONE, ids[:-1])
+    stamps.put(Stamp.CLEARED, before=stamps.ids(Stamp.DONE), also=earlier, label=LABEL[Layer.NIC])
+    stamps.put(Stamp.FENCED, also=earlier)
