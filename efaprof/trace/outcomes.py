@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
 import tempfile
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -36,9 +37,7 @@ class Outcomes:
         """Room for `count` operations, on the disk of `folder`."""
         size = max(count * _BYTES, mmap.PAGESIZE)
         try:
-            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
-            # Room first: a mapping of a full disk would kill the process when it is written to.
-            os.posix_fallocate(self._file.fileno(), 0, size)
+            self._file = _room(folder, size)
         except OSError as error:
             hint = f"free {size >> 20} MiB there" if error.errno == errno.ENOSPC else "is it writable?"
             raise TraceError(f"{folder} has no room for a scratch file: {error.strerror}", hint=hint) from error
@@ -69,5 +68,15 @@ class Outcomes:
 
     def __exit__(self, *_: object) -> None:
         del self.done_ns, self.doorbell_ns, self.error, self.state
-        self._map.close()
         self._file.close()
+        with contextlib.suppress(BufferError):  # an error's traceback may hold an array: the mapping goes with it
+            self._map.close()
+
+
+def _room(folder: Path, size: int) -> IO[bytes]:
+    """A nameless file with all its room taken: a mapping of a full disk would kill the process when written to."""
+    with contextlib.ExitStack() as opened:
+        file = opened.enter_context(tempfile.TemporaryFile(dir=folder))
+        os.posix_fallocate(file.fileno(), 0, size)
+        opened.pop_all()
+    return file

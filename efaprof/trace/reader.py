@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
 STAMP = "tables.json"
-TABLES_VERSION = 1  # of what is kept; another number makes the tables anew
+TABLES_VERSION = 2  # of what is kept; another number makes the tables anew
 EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
     "ops": schema.OPS, "arrivals": schema.ARRIVALS, "reads": schema.READS, "counters": schema.COUNTERS,
     "spans": schema.SPANS,
@@ -111,10 +111,13 @@ def open_tables(run: Run, *, is_strict: bool = False, part_slots: int | None = N
     folder = run.path
     if not _is_current(run, folder) or part_slots is not None:
         folder = _writable(run.path)
-        _make(run, folder, part_slots)
+        try:
+            _make(run, folder, part_slots)
+        except BaseException:
+            _remove_unless_run(folder, run)
+            raise
     tables = _load(folder)
-    if folder != run.path:
-        weakref.finalize(tables, shutil.rmtree, folder, ignore_errors=True)
+    weakref.finalize(tables, _remove_unless_run, folder, run)
     if is_strict and not tables.facts.losses.is_lossless:
         raise TraceError(f"{run.path} is incomplete: {'; '.join(tables.facts.warnings())}", hint="leave out --strict")
     return tables
@@ -139,6 +142,12 @@ def _is_current(run: Run, folder: Path) -> bool:
 def _writable(path: Path) -> Path:
     """The run directory, or a temporary one when nothing can be written there."""
     return path if os.access(path, os.W_OK) else Path(tempfile.mkdtemp(prefix="efaprof-tables-"))
+
+
+def _remove_unless_run(folder: Path, run: Run) -> None:
+    """Remove a temporary folder."""
+    if folder != run.path:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _make(run: Run, folder: Path, part_slots: int | None) -> None:

@@ -7,17 +7,18 @@ samples), and for each part of each ring how far it reaches in time.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from efaprof.errors import TraceError
 from efaprof.trace import clocks, fabric, layout, objects
-from efaprof.trace.decode import UNKNOWN_KIND, OpFields, records, shapes_of
-from efaprof.trace.layout import Clock, Shape, name_id
-from efaprof.trace.rawfile import MAX_TICKS, RawFile, open_raw, read_chunk
+from efaprof.trace.decode import UNKNOWN_KIND
+from efaprof.trace.layout import Clock, Shape
+from efaprof.trace.rawfile import RawFile, open_raw
 from efaprof.trace.schema import OP_KINDS
+from efaprof.trace.walk import Part, Walked, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from efaprof.trace.clocks import ClockMap
     from efaprof.trace.objects import Objects, Timed
-    from efaprof.trace.rawfile import Chunk, Identity
+    from efaprof.trace.rawfile import Identity
 
 # Raw bytes that all rings together hold in memory at a time, and the least that one ring gets.
 WINDOW_SLOTS = 1 << 18
@@ -36,17 +37,6 @@ LONGEST_RECORD = 1 + layout.CQ_MAX
 WALKERS = 2  # files walked at a time
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
 KEPT_SUFFIX = ".kept.efr"
-_CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A stretch of one ring that is read at once."""
-
-    begin: int  # slots
-    end: int
-    last_ticks: int  # no record up to here is later
-    first_call_ticks: int  # no libfabric call in here began earlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,27 +127,6 @@ class Survey:
         return sum(self.op_kinds.values())
 
 
-@dataclass(slots=True)
-class _Found:
-    """What the survey of one ring collects."""
-
-    parts: list[Part] = field(default_factory=list)
-    control: dict[Shape, list[NDArray[np.void]]] = field(default_factory=dict)
-    thread_slots: list[int] = field(default_factory=list)
-    names: dict[int, str] = field(default_factory=dict)
-    shapes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
-    kinds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(UNKNOWN_KIND + 1, np.int64))
-    flags: int = 0  # of all calls together
-    bad_slots: int = 0
-    first_ticks: int = MAX_TICKS
-    last_ticks: int = -1
-
-    def of(self, shape: Shape) -> NDArray[np.void]:
-        """Control records of one shape."""
-        found = self.control.get(shape)
-        return np.concatenate(found) if found else np.empty(0, layout.RECORDS[shape])
-
-
 def is_kept(raw: RawFile) -> bool:
     """The file holds what was saved of another file's front."""
     return raw.path.name.endswith(KEPT_SUFFIX)
@@ -170,7 +139,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         part_slots = max(WINDOW_SLOTS // max(len(raws), 1), LEAST_SLOTS)
     size = max(part_slots, LONGEST_RECORD)
     with ThreadPoolExecutor(WALKERS) as pool:
-        found = list(pool.map(lambda raw: _walk(raw, size), raws))
+        found = list(pool.map(lambda raw: walk(raw, size), raws))
     maps = _clock_maps(raws, found)
     names = {key: text for one in found for key, text in one.names.items()}
     processes, process_of = _processes(raws)
@@ -219,63 +188,7 @@ def _open_all(paths: Sequence[Path]) -> tuple[list[RawFile], tuple[Unusable, ...
     return raws, tuple(unusable)
 
 
-def _walk(raw: RawFile, part_slots: int) -> _Found:
-    found = _Found()
-    begin = raw.first
-    while begin < raw.slots:
-        end = min(begin + part_slots, raw.slots)
-        chunk = read_chunk(raw, begin, end)
-        _take(found, chunk, begin, end)
-        if chunk.next <= begin:
-            break
-        begin = chunk.next
-    return found
-
-
-def _take(found: _Found, chunk: Chunk, begin: int, end: int) -> None:
-    shapes = shapes_of(chunk)
-    counts = np.bincount(shapes, minlength=256)
-    found.shapes += counts
-    found.bad_slots += chunk.bad_slots
-    ops = OpFields(chunk)
-    found.kinds += np.bincount(ops.kind, minlength=UNKNOWN_KIND + 1)
-    found.bad_slots += ops.damaged_slots
-    found.flags |= int(np.bitwise_or.reduce(ops.flags()))
-    first_call = int(ops.begin.min()) if len(ops.t_end) else MAX_TICKS
-    if len(chunk.t_end):
-        found.first_ticks = min(found.first_ticks, int(chunk.t_end.min()), max(first_call, 0))
-        found.last_ticks = max(found.last_ticks, int(chunk.t_end.max()))
-    found.parts.append(Part(begin, end, found.last_ticks, first_call))
-    for shape in _CONTROL:
-        if counts[shape]:
-            which = shapes == shape
-            found.control.setdefault(shape, []).append(records(chunk, which, layout.RECORDS[shape]))
-            if shape == Shape.THREAD:
-                found.thread_slots += (chunk.base + chunk.starts[which]).tolist()
-            elif shape == Shape.NAME:
-                found.bad_slots += _take_names(found.names, chunk, which)
-
-
-def _take_names(names: dict[int, str], chunk: Chunk, which: NDArray[np.bool_]) -> int:
-    """Names not seen before; the slots of those whose text is not what their id says."""
-    bad = 0
-    heads = records(chunk, which, layout.NAME)
-    _, first = np.unique(heads["id"], return_index=True)
-    for row in first:
-        key, length = int(heads["id"][row]), int(heads["x"][row])
-        if key in names:
-            continue
-        start = int(chunk.starts[which][row]) + 1
-        slots = -(-length // layout.SLOT_BYTES)
-        text = chunk.slots[start : start + slots].tobytes()[:length]
-        if name_id(text) == key:
-            names[key] = text.decode("utf-8", "replace")
-        else:
-            bad += 1 + slots
-    return bad
-
-
-def _clock_maps(raws: Sequence[RawFile], found: Sequence[_Found]) -> dict[Path, ClockMap]:
+def _clock_maps(raws: Sequence[RawFile], found: Sequence[Walked]) -> dict[Path, ClockMap]:
     """Each file's map, from the samples of its boot."""
     samples: dict[tuple[int, int], list[NDArray[np.void]]] = {}
     for raw, one in zip(raws, found, strict=True):
@@ -302,7 +215,7 @@ def _clock_maps(raws: Sequence[RawFile], found: Sequence[_Found]) -> dict[Path, 
     return maps
 
 
-def _realtime_offset(found: Sequence[_Found]) -> int | None:
+def _realtime_offset(found: Sequence[Walked]) -> int | None:
     rows = next((one.of(Shape.CLOCK) for one in found if len(one.of(Shape.CLOCK))), None)
     return None if rows is None else int(np.median(rows["realtime_ns"] - rows["monotonic_ns"]))
 
@@ -319,7 +232,7 @@ def _processes(raws: Iterable[RawFile]) -> tuple[tuple[Process, ...], dict[Ident
 
 
 def _rings(
-    raws: Sequence[RawFile], found: Sequence[_Found], process_of: dict[Identity, int], maps: dict[Path, ClockMap]
+    raws: Sequence[RawFile], found: Sequence[Walked], process_of: dict[Identity, int], maps: dict[Path, ClockMap]
 ) -> tuple[tuple[Thread, ...], tuple[Ring, ...]]:
     comms: dict[tuple[int, int], str] = {}
     written: list[list[tuple[int, int]]] = []  # per ring: slot, tid
@@ -343,7 +256,7 @@ def _rings(
     return threads, rings
 
 
-def _timed(rings: Sequence[Ring], found: Sequence[_Found], shape: Shape) -> Timed:
+def _timed(rings: Sequence[Ring], found: Sequence[Walked], shape: Shape) -> Timed:
     bodies = [one.of(shape) for one in found]
     body = np.concatenate(bodies) if bodies else np.empty(0, layout.RECORDS[shape])
     process = np.repeat([ring.process for ring in rings], [len(part) for part in bodies]).astype(np.int64)
@@ -353,7 +266,7 @@ def _timed(rings: Sequence[Ring], found: Sequence[_Found], shape: Shape) -> Time
     return objects.Timed(process[order], time_ns[order], body[order])
 
 
-def _notes(found: Sequence[_Found], names: dict[int, str]) -> tuple[tuple[str, int, bool], ...]:
+def _notes(found: Sequence[Walked], names: dict[int, str]) -> tuple[tuple[str, int, bool], ...]:
     rows = [record for one in found for record in one.of(Shape.NOTE)]
     said = [
         (names.get(int(row["name"]), "(name lost)"), int(row["value"]), int(row["kind"]) & 0xFF == 2) for row in rows
@@ -361,7 +274,7 @@ def _notes(found: Sequence[_Found], names: dict[int, str]) -> tuple[tuple[str, i
     return tuple(dict.fromkeys(said))
 
 
-def _facts(rings: Sequence[Ring], found: Sequence[_Found], names: dict[int, str]) -> dict[tuple[int, str], int]:
+def _facts(rings: Sequence[Ring], found: Sequence[Walked], names: dict[int, str]) -> dict[tuple[int, str], int]:
     return {
         (ring.process, names.get(int(row["name"]), "(name lost)")): int(row["value"])
         for ring, one in zip(rings, found, strict=True)
@@ -369,7 +282,7 @@ def _facts(rings: Sequence[Ring], found: Sequence[_Found], names: dict[int, str]
     }
 
 
-def _losses(raws: Iterable[RawFile], found: Iterable[_Found], unusable: Sequence[Unusable]) -> Losses:
+def _losses(raws: Iterable[RawFile], found: Iterable[Walked], unusable: Sequence[Unusable]) -> Losses:
     raws = list(raws)
     return Losses(
         dropped=sum(raw.dropped + raw.nested + raw.failed for raw in raws),

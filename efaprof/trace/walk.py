@@ -1,0 +1,108 @@
+"""One pass over one raw file: its control records, counts of the others, and how far each part reaches in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from efaprof.trace import layout
+from efaprof.trace.decode import UNKNOWN_KIND, OpFields, records, shapes_of
+from efaprof.trace.layout import Shape, name_id
+from efaprof.trace.rawfile import MAX_TICKS, read_chunk
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.trace.rawfile import Chunk, RawFile
+
+_CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A stretch of one ring that is read at once."""
+
+    begin: int  # slots
+    end: int
+    last_ticks: int  # no record up to here is later
+    first_call_ticks: int  # no libfabric call in here began earlier
+
+
+@dataclass(slots=True)
+class Walked:
+    """What is in one raw file."""
+
+    parts: list[Part] = field(default_factory=list)
+    control: dict[Shape, list[NDArray[np.void]]] = field(default_factory=dict)
+    thread_slots: list[int] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    shapes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(256, np.int64))
+    kinds: NDArray[np.int64] = field(default_factory=lambda: np.zeros(UNKNOWN_KIND + 1, np.int64))
+    flags: int = 0  # of all calls together
+    bad_slots: int = 0
+    first_ticks: int = MAX_TICKS
+    last_ticks: int = -1
+
+    def of(self, shape: Shape) -> NDArray[np.void]:
+        """Control records of one shape."""
+        found = self.control.get(shape)
+        return np.concatenate(found) if found else np.empty(0, layout.RECORDS[shape])
+
+
+def walk(raw: RawFile, part_slots: int) -> Walked:
+    """All of a file, in parts of at most `part_slots` slots."""
+    found = Walked()
+    begin = raw.first
+    while begin < raw.slots:
+        end = min(begin + part_slots, raw.slots)
+        chunk = read_chunk(raw, begin, end)
+        _take(found, chunk, begin, end)
+        if chunk.next <= begin:
+            break
+        begin = chunk.next
+    return found
+
+
+def _take(found: Walked, chunk: Chunk, begin: int, end: int) -> None:
+    shapes = shapes_of(chunk)
+    counts = np.bincount(shapes, minlength=256)
+    found.shapes += counts
+    found.bad_slots += chunk.bad_slots
+    ops = OpFields(chunk)
+    found.kinds += np.bincount(ops.kind, minlength=UNKNOWN_KIND + 1)
+    found.bad_slots += ops.damaged_slots
+    found.flags |= int(np.bitwise_or.reduce(ops.flags()))
+    first_call = int(ops.begin.min()) if len(ops.t_end) else MAX_TICKS
+    if len(chunk.t_end):
+        found.first_ticks = min(found.first_ticks, int(chunk.t_end.min()), max(first_call, 0))
+        found.last_ticks = max(found.last_ticks, int(chunk.t_end.max()))
+    found.parts.append(Part(begin, end, found.last_ticks, first_call))
+    for shape in _CONTROL:
+        if counts[shape]:
+            which = shapes == shape
+            found.control.setdefault(shape, []).append(records(chunk, which, layout.RECORDS[shape]))
+            if shape == Shape.THREAD:
+                found.thread_slots += (chunk.base + chunk.starts[which]).tolist()
+            elif shape == Shape.NAME:
+                found.bad_slots += _take_names(found.names, chunk, which)
+
+
+def _take_names(names: dict[int, str], chunk: Chunk, which: NDArray[np.bool_]) -> int:
+    """Names not seen before; the slots of those whose text is not what their id says."""
+    bad = 0
+    heads = records(chunk, which, layout.NAME)
+    _, first = np.unique(heads["id"], return_index=True)
+    for row in first:
+        key, length = int(heads["id"][row]), int(heads["x"][row])
+        if key in names:
+            continue
+        start = int(chunk.starts[which][row]) + 1
+        slots = -(-length // layout.SLOT_BYTES)
+        text = chunk.slots[start : start + slots].tobytes()[:length]
+        if name_id(text) == key:
+            names[key] = text.decode("utf-8", "replace")
+        else:
+            bad += 1 + slots
+    return bad
