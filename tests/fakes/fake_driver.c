@@ -188,6 +188,29 @@ static void refused(int n) { // n operations that are given up, then one that ge
     TRY(fi_close(&cq->fid));
 }
 
+static void queues(int n) { // and counters, polled in turns by one thread
+    enum { ROUNDS = 50 };
+    struct fid_cq *cqs[256];
+    struct fid_cntr *cntrs[256];
+    struct fi_cntr_attr attr = {0};
+    struct fi_cq_entry room;
+    long empties = 0;
+    for (int i = 0; i < n; ++i) {
+        cqs[i] = open_cq(FI_CQ_FORMAT_CONTEXT);
+        TRY(fi_cntr_open(domain, &attr, &cntrs[i], NULL));
+    }
+    for (int round = 0; round < ROUNDS; ++round)
+        for (int i = 0; i < n; ++i) {
+            empties += fi_cq_read(cqs[i], &room, 1) == -FI_EAGAIN;
+            if (fi_cntr_read(cntrs[i]) != 5) exit(1);
+        }
+    printf("empties %ld\n", empties);
+    for (int i = 0; i < n; ++i) {
+        TRY(fi_close(&cqs[i]->fid));
+        TRY(fi_close(&cntrs[i]->fid));
+    }
+}
+
 static void nothing(int n) { // a call that succeeds and makes nothing
     struct fid_ep *srx = (struct fid_ep *)0x1234;
     (void)n;
@@ -413,11 +436,13 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(int);
-    } scenarios[] = {{"owners", owners}, {"protections", protections}, {"many", many},
-                     {"calls", calls},   {"refused", refused},         {"threads", threads},
-                     {"forked", forked}, {"unfinished", unfinished},   {"reopened", reopened},
-                     {"bench", bench},   {"errno", kept_errno},        {"nothing", nothing},
-                     {"loop", loop}};
+    } scenarios[] = {{"owners", owners},     {"protections", protections},
+                     {"many", many},         {"calls", calls},
+                     {"refused", refused},   {"threads", threads},
+                     {"forked", forked},     {"unfinished", unfinished},
+                     {"reopened", reopened}, {"bench", bench},
+                     {"errno", kept_errno},  {"nothing", nothing},
+                     {"queues", queues},     {"loop", loop}};
     for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof *scenarios; ++i) {
         if (strcmp(argv[1], scenarios[i].name) != 0) continue;
         open_domain(argc > 3 ? argv[3] : "fake");

@@ -280,14 +280,29 @@ static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fi
     return 0;
 }
 
+static uint64_t cntr_read(struct fid_cntr *cntr) {
+    (void)cntr;
+    return 5;
+}
+static struct fi_ops_cntr cntr_ops = {sizeof(struct fi_ops_cntr), .read = cntr_read};
+
+static int open_cntr(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
+    struct fid_cntr *made = calloc(1, sizeof *made);
+    (void)domain, (void)attr;
+    made->fid = (struct fid){FI_CLASS_CNTR, context, &many[MANY].fid};
+    made->ops = &cntr_ops;
+    *cntr = made;
+    return 0;
+}
+
 // As with FI_PEER: the caller brings the context along, nothing is made.
 static int open_srx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
     (void)domain, (void)attr, (void)ep, (void)context;
     return 0;
 }
 
-static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), .av_open = open_av, .cq_open = open_cq,
-                                          .endpoint = open_endpoint, .srx_ctx = open_srx};
+static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), .av_open = open_av,  .cq_open = open_cq,
+                                          .endpoint = open_endpoint,    .srx_ctx = open_srx, .cntr_open = open_cntr};
 static struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr)};
 
 static int open_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context) {

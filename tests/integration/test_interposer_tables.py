@@ -213,6 +213,15 @@ def test_an_open_that_makes_nothing_leaves_the_callers_pointer(driver: Driver):
     assert ObjectKind.SRX not in kinds
 
 
+def test_polling_many_queues_and_counters_in_turns_writes_each_once(driver: Driver):
+    said, recording = driver.record("queues", 60)
+    idle = recording.of(Shape.CQ)
+    assert len(idle) == 60  # when they are closed
+    assert set(idle["empties"].tolist()) == {50}
+    assert int(said["empties"]) == 60 * 50
+    assert len(recording.of(Shape.CNTR)) == 60
+
+
 def test_errno_is_what_the_provider_left(driver: Driver):
     said, _ = driver.record("errno")
     assert said["changed"] == "0"

@@ -114,6 +114,15 @@ struct DomainProbe {
 };
 
 // ---- endpoints
+// Reads of the domain's queues may say from now on where a message came from.
+void expect_sources(uint64_t fid) {
+    const RegistryLock lock;
+    Object *domain = registry_find(fid);
+    if (!domain || domain->has_source) return;
+    domain->has_source = 1;
+    registry_changed();
+}
+
 void opened_ep(const Opened &opened, const fi_info *info) {
     if (!is_recorded(opened)) {
         efaprof_object record = record_of(opened, EFAPROF_OBJ_EP);
@@ -121,15 +130,8 @@ void opened_ep(const Opened &opened, const fi_info *info) {
         Object entry = entry_of(record, EFAPROF_OBJ_EP);
         if (info && info->tx_attr) entry.tx_flags = info->tx_attr->op_flags;
         if (info && info->rx_attr) entry.rx_flags = info->rx_attr->op_flags;
-        {
-            const RegistryLock lock;
-            registry_add(entry);
-            Object *domain = registry_find(record.parent);
-            if (domain && !domain->has_source && (record.caps & FI_SOURCE)) {
-                domain->has_source = 1;
-                registry_changed();
-            }
-        }
+        remember(entry);
+        if (record.caps & FI_SOURCE) expect_sources(record.parent);
         record_now(opened, record);
     }
     adopt_ep(reinterpret_cast<fid_ep *>(opened.object));
@@ -263,6 +265,7 @@ const Hook domain_hooks[] = {
     EFAPROF_HOOK(fi_ops_domain, srx_ctx, SharedReceiveProbe),
     EFAPROF_HOOK(fi_ops_domain, endpoint2, EndpointProbe),
 };
+
 TableKind fabric_kind = EFAPROF_TABLE_KIND(fi_ops_fabric, fabric_hooks);
 TableKind domain_kind = EFAPROF_TABLE_KIND(fi_ops_domain, domain_hooks);
 

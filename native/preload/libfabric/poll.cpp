@@ -11,18 +11,18 @@ namespace {
 
 constexpr uint32_t kMostEmpties = 1u << 31; // then the count is written, before it could overflow
 
-inline void count_empty(Call &call, const fid_cq *cq) {
+inline void count_empty(Thread &thread, const fid_cq *cq, uint8_t nest) {
     if (__builtin_expect(!recording(), 0)) return;
-    CqSeen &seen = cq_seen(call.thread(), address(cq));
-    seen.nest = call.nest();
+    CqSeen &seen = cq_seen(thread, address(cq));
+    seen.nest = nest;
     if (__builtin_expect(++seen.empties == kMostEmpties, 0)) {
         write_idle(seen);
         seen.empties = 0;
     }
 }
 
-__attribute__((noinline)) void got(Call &call, const fid_cq *cq, const CqRead &read) {
-    if (recording()) write_cq(cq_seen(call.thread(), address(cq)), read);
+__attribute__((noinline)) void got(Thread &thread, const fid_cq *cq, const CqRead &read) {
+    if (recording()) write_cq(cq_seen(thread, address(cq)), read);
 }
 
 template <uint8_t What> struct Read {
@@ -34,12 +34,12 @@ template <uint8_t What> struct Read {
         const ssize_t ret = real(cq, buf, count, from...);
         call.leave();
         if (__builtin_expect(ret == -FI_EAGAIN, 1)) {
-            count_empty(call, cq);
+            count_empty(call.thread(), cq, call.nest());
         } else if (ret > 0) {
             const fi_addr_t *sources = nullptr;
             ((sources = from), ...);
             const uint64_t t = now();
-            got(call, cq, {t, t, buf, ret, sources, What, call.nest()});
+            got(call.thread(), cq, {t, t, buf, ret, sources, What, call.nest()});
         }
         return ret;
     }
@@ -54,11 +54,11 @@ template <uint8_t What, class... From> struct WaitingRead {
         const ssize_t ret = real(cq, buf, count, from..., cond, timeout);
         call.leave();
         if (ret == -FI_EAGAIN) {
-            count_empty(call, cq);
+            count_empty(call.thread(), cq, call.nest());
         } else if (ret > 0) {
             const fi_addr_t *sources = nullptr;
             ((sources = from), ...);
-            got(call, cq, {t_begin, now(), buf, ret, sources, What, call.nest()});
+            got(call.thread(), cq, {t_begin, now(), buf, ret, sources, What, call.nest()});
         }
         return ret;
     }
@@ -79,9 +79,9 @@ struct ReadErr {
 };
 
 // A value that this thread has not recorded last.
-void note_value(Call &call, const fid_cntr *cntr, uint8_t what, bool is_error, uint64_t value, uint64_t t_begin) {
+void note_value(Thread &thread, const fid_cntr *cntr, uint8_t what, bool is_error, uint64_t value, uint64_t t_begin) {
     if (!recording()) return;
-    CntrSeen &seen = cntr_seen(call.thread(), address(cntr));
+    CntrSeen &seen = cntr_seen(thread, address(cntr));
     if (__builtin_expect(seen.known[is_error] && seen.value[is_error] == value, 1)) return;
     const uint64_t t_end = now();
     seen.known[is_error] = true;
@@ -95,7 +95,7 @@ template <bool IsError> struct CntrRead {
         if (!call) return real(cntr);
         const uint64_t value = real(cntr);
         call.leave();
-        note_value(call, cntr, EFAPROF_CNTR_READ, IsError, value, 0);
+        note_value(call.thread(), cntr, EFAPROF_CNTR_READ, IsError, value, 0);
         return value;
     }
 };
@@ -109,7 +109,7 @@ struct CntrWait {
         const uint64_t t_begin = now();
         const int ret = real(cntr, threshold, timeout);
         call.leave();
-        if (ret == 0) note_value(call, cntr, EFAPROF_CNTR_WAIT, false, threshold, t_begin);
+        if (ret == 0) note_value(call.thread(), cntr, EFAPROF_CNTR_WAIT, false, threshold, t_begin);
         return ret;
     }
 };

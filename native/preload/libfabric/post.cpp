@@ -10,14 +10,14 @@
 namespace efaprof::ofi {
 namespace {
 
-__attribute__((noinline)) void finish(Call &call, const Op &op, uint64_t t_begin, uint64_t t_end, ssize_t ret) {
+__attribute__((noinline)) void finish(Thread &thread, const Op &op, uint64_t t_begin, uint64_t t_end, ssize_t ret,
+                                      uint8_t nest) {
     if (!recording()) return;
-    Thread &thread = call.thread();
-    if (ret == -FI_EAGAIN) return retry_later(thread, op, t_begin, t_end, call.nest());
+    if (ret == -FI_EAGAIN) return retry_later(thread, op, t_begin, t_end, nest);
     Retry tried;
     if (__builtin_expect(thread.retries != 0, 0) && retry_ended(thread, op, &tried))
-        return write_op(thread, op, tried.t_first, t_end, ret, tried.attempts, call.nest());
-    write_op(thread, op, t_begin, t_end, ret, 0, call.nest());
+        return write_op(thread, op, tried.t_first, t_end, ret, tried.attempts, nest);
+    write_op(thread, op, t_begin, t_end, ret, 0, nest);
 }
 
 template <uint8_t What, auto Describe> struct Post {
@@ -30,7 +30,7 @@ template <uint8_t What, auto Describe> struct Post {
         const ssize_t ret = real(fid, args...);
         const uint64_t t_end = now();
         call.leave();
-        finish(call, op, t_begin, t_end, ret);
+        finish(call.thread(), op, t_begin, t_end, ret, call.nest());
         return ret;
     }
 };

@@ -95,21 +95,20 @@ void write_cq(CqSeen &seen, const CqRead &read) {
     for (int64_t done = 0; done < read.count;) {
         const int64_t left = read.count - done;
         const auto n = static_cast<uint32_t>(left < EFAPROF_CQ_MAX ? left : EFAPROF_CQ_MAX);
-        auto *record = reserve<efaprof_cq>(1 + n);
-        if (!record) return;
-        const uint16_t kind = EFAPROF_KIND(EFAPROF_SHAPE_CQ, read.what);
-        record->h = head(read.t_begin, read.t_end, kind, static_cast<uint16_t>(n));
-        record->cq = seen.cq;
-        record->empties = seen.empties;
-        record->flags = seen.format | static_cast<uint32_t>(read.nest) << 8;
-        auto *cqe = reinterpret_cast<efaprof_cqe *>(record + 1);
-        for (uint32_t i = 0; i < n; ++i, entry += bytes) {
-            const uint64_t source = read.sources && seen.has_source ? read.sources[done + i] : FI_ADDR_NOTAVAIL;
-            // Of a queue opened out of our sight only the number of entries is known.
-            cqe[i] = bytes ? decode(entry, seen.format, source) : efaprof_cqe{0, source, 0, 0, 0, 0, 0};
+        if (auto *record = reserve<efaprof_cq>(1 + n)) {
+            const uint16_t kind = EFAPROF_KIND(EFAPROF_SHAPE_CQ, read.what);
+            const uint32_t flags = seen.format | static_cast<uint32_t>(read.nest) << 8;
+            *record = {head(read.t_begin, read.t_end, kind, static_cast<uint16_t>(n)), seen.fid, seen.empties, flags};
+            auto *cqe = reinterpret_cast<efaprof_cqe *>(record + 1);
+            for (uint32_t i = 0; i < n; ++i) {
+                const uint64_t source = read.sources && seen.has_source ? read.sources[done + i] : FI_ADDR_NOTAVAIL;
+                // Of a queue opened out of our sight only the number of entries is known.
+                cqe[i] = bytes ? decode(entry + i * bytes, seen.format, source) : efaprof_cqe{0, source, 0, 0, 0, 0, 0};
+            }
+            publish(record, 1 + n);
+            seen.empties = 0;
         }
-        publish(record, 1 + n);
-        seen.empties = 0;
+        entry += n * bytes;
         done += n;
     }
 }
@@ -118,7 +117,7 @@ void write_cq_error(CqSeen &seen, const fi_cq_err_entry &entry, uint64_t t_begin
     auto *record = reserve<efaprof_cq>(2);
     if (!record) return;
     record->h = head(t_begin, t_end, EFAPROF_KIND(EFAPROF_SHAPE_CQ, EFAPROF_CQ_READERR), 1);
-    record->cq = seen.cq;
+    record->cq = seen.fid;
     record->empties = seen.empties;
     record->flags = seen.format | static_cast<uint32_t>(nest) << 8;
     *reinterpret_cast<efaprof_cqe *>(record + 1) = {
@@ -138,7 +137,7 @@ void write_idle(const CqSeen &seen) {
     const uint64_t t = now();
     if (auto *record = reserve<efaprof_cq>()) {
         const uint32_t flags = seen.format | static_cast<uint32_t>(seen.nest) << 8;
-        *record = {head(t, t, EFAPROF_KIND(EFAPROF_SHAPE_CQ, EFAPROF_CQ_IDLE), 0), seen.cq, seen.empties, flags};
+        *record = {head(t, t, EFAPROF_KIND(EFAPROF_SHAPE_CQ, EFAPROF_CQ_IDLE), 0), seen.fid, seen.empties, flags};
         publish(record);
     }
 }

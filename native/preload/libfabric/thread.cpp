@@ -20,7 +20,7 @@ uint32_t *fork_word = &no_fork_word;
 
 namespace {
 
-constexpr unsigned kProbe = 16; // places where a queue's entry may stand
+constexpr unsigned kProbe = 16; // places where an entry may stand
 
 Thread *threads; // all of them, in use or not
 uint32_t last_fork_generation = 1;
@@ -29,7 +29,11 @@ bool exit_key_made;
 
 void flush(Thread &thread) {
     flush_retries(thread, 0);
-    flush_idle(thread, 0);
+    for (CqSeen &seen : thread.cqs) {
+        if (seen.empties == 0) continue;
+        write_idle(seen);
+        seen.empties = 0;
+    }
 }
 
 void thread_exits(void *value) {
@@ -72,7 +76,10 @@ void after_fork() {
 __attribute__((constructor)) void prepare_threads() {
     exit_key_made = pthread_key_create(&exit_key, thread_exits) == 0;
     void *page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0) return;
+    if (page == MAP_FAILED || madvise(page, 4096, MADV_WIPEONFORK) != 0) { // kernels before 4.14
+        pthread_atfork(nullptr, nullptr, after_fork);
+        return;
+    }
     fork_word = static_cast<uint32_t *>(page);
     *fork_word = last_fork_generation;
 }
@@ -85,16 +92,15 @@ bool same_call(const Op &a, const Op &b) {
 // Changes to `retry` are bracketed so that flush_at_exit, on another thread, sees whole entries or none.
 class RetryChange {
 public:
-    explicit RetryChange(Thread &thread) : seq_(&thread.retry_seq) { step(); }
-    ~RetryChange() { step(); }
+    explicit RetryChange(Thread &thread) : seq_(&thread.retry_seq) {
+        __atomic_store_n(seq_, *seq_ + 1, __ATOMIC_RELAXED);
+        __atomic_thread_fence(__ATOMIC_RELEASE);
+    }
+    ~RetryChange() { __atomic_store_n(seq_, *seq_ + 1, __ATOMIC_RELEASE); }
     RetryChange(const RetryChange &) = delete;
     RetryChange &operator=(const RetryChange &) = delete;
 
 private:
-    void step() {
-        __atomic_signal_fence(__ATOMIC_SEQ_CST);
-        __atomic_store_n(seq_, *seq_ + 1, __ATOMIC_SEQ_CST);
-    }
     uint32_t *seq_;
 };
 
@@ -119,17 +125,22 @@ int find_retry(Thread &thread, const Op &op) {
     return -1;
 }
 
-void learn_cq(CqSeen &seen, uint64_t cq) {
-    const RegistryLock lock;
-    seen.generation = current_generation();
-    const Object *object = registry_find(cq);
-    const uint64_t id = object ? object->id : 0;
-    const Object *domain = object ? registry_find(object->parent) : nullptr;
-    if (seen.cq != cq || seen.id != id) seen.empties = 0;
-    seen.cq = cq;
-    seen.id = id;
-    seen.format = object ? static_cast<uint8_t>(object->format) : 0;
-    seen.has_source = domain && domain->has_source;
+// The entry of `fid`, else a free one, else one that nobody has asked for since something was closed, else (sixteen
+// objects in use share this stretch) the first.
+template <class Seen, unsigned Entries> Seen &place_of(Seen (&all)[Entries], uint64_t fid) {
+    const unsigned home = spread(fid, Entries);
+    Seen *vacant = nullptr, *stale = nullptr;
+    for (unsigned i = 0; i < kProbe; ++i) {
+        Seen &seen = all[(home + i) & (Entries - 1)];
+        if (seen.fid == fid) return seen;
+        if (seen.fid == 0 && !vacant) vacant = &seen;
+        if (seen.generation != current_generation() && !stale) stale = &seen;
+    }
+    return vacant ? *vacant : stale ? *stale : all[home];
+}
+
+template <class Seen> bool is_fresh(const Seen &seen, uint64_t fid) {
+    return seen.fid == fid && seen.generation == current_generation();
 }
 
 } // namespace
@@ -184,50 +195,42 @@ void flush_retries(Thread &thread, uint64_t ep) {
     }
 }
 
-const EpSeen &ep_seen(Thread &thread, uint64_t ep) {
-    EpSeen &seen = thread.eps[spread(ep, kEpsSeen)];
-    if (__builtin_expect(seen.ep == ep && seen.generation == current_generation(), 1)) return seen;
+const EpSeen &ep_seen_slow(Thread &thread, uint64_t ep) {
+    EpSeen &seen = place_of(thread.eps, ep);
+    if (is_fresh(seen, ep)) return seen;
     const RegistryLock lock;
     const Object *object = registry_find(ep);
-    seen.ep = ep;
-    seen.generation = current_generation();
-    seen.tx_flags = object ? static_cast<uint32_t>(object->tx_flags) : 0;
-    seen.rx_flags = object ? static_cast<uint32_t>(object->rx_flags) : 0;
+    seen = {ep, current_generation(), object ? static_cast<uint32_t>(object->tx_flags) : 0,
+            object ? static_cast<uint32_t>(object->rx_flags) : 0};
     return seen;
 }
 
-CqSeen &cq_seen_slow(Thread &thread, uint64_t cq, unsigned at) {
-    CqSeen *place = nullptr;
-    for (unsigned i = 0; i < kProbe; ++i) {
-        CqSeen &seen = thread.cqs[(at + i) & (kCqsSeen - 1)];
-        if (seen.cq == cq) {
-            if (seen.generation == current_generation()) return seen;
-            place = &seen;
-            break;
-        }
-        if (seen.cq == 0 && !place) place = &seen;
+// Counts of empty polls that belong to another queue (at the same address, or one that gives way) are written.
+CqSeen &cq_seen_slow(Thread &thread, uint64_t cq) {
+    CqSeen &seen = place_of(thread.cqs, cq);
+    if (is_fresh(seen, cq)) return seen;
+    const CqSeen before = seen;
+    {
+        const RegistryLock lock;
+        const Object *object = registry_find(cq);
+        const Object *domain = object ? registry_find(object->parent) : nullptr;
+        seen.fid = cq;
+        seen.id = object ? object->id : 0;
+        seen.generation = current_generation();
+        seen.format = object ? static_cast<uint8_t>(object->format) : 0;
+        seen.has_source = domain && domain->has_source;
     }
-    if (!place)
-        place = &thread.cqs[at]; // sixteen queues share this stretch: the first one's count is written, not lost
-    const CqSeen before = *place;
-    learn_cq(*place, cq);
-    if (before.empties && !place->empties) write_idle(before);
-    return *place;
-}
-
-CntrSeen &cntr_seen(Thread &thread, uint64_t cntr) {
-    CntrSeen &seen = thread.cntrs[spread(cntr, kCntrsSeen)];
-    if (seen.cntr != cntr || seen.generation != current_generation())
-        seen = {cntr, current_generation(), {false, false}, {0, 0}};
-    return seen;
-}
-
-void flush_idle(Thread &thread, uint64_t cq) {
-    for (CqSeen &seen : thread.cqs) {
-        if (seen.empties == 0 || (cq && seen.cq != cq)) continue;
-        write_idle(seen);
+    if (before.fid != cq || before.id != seen.id) {
         seen.empties = 0;
+        if (before.empties) write_idle(before);
     }
+    return seen;
+}
+
+CntrSeen &cntr_seen_slow(Thread &thread, uint64_t cntr) {
+    CntrSeen &seen = place_of(thread.cntrs, cntr);
+    if (!is_fresh(seen, cntr)) seen = {cntr, current_generation(), {false, false}, {0, 0}};
+    return seen;
 }
 
 void flush_idle_everywhere(uint64_t cq) {
@@ -236,7 +239,7 @@ void flush_idle_everywhere(uint64_t cq) {
     for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
         if (!__atomic_load_n(&thread->in_use, __ATOMIC_ACQUIRE)) continue;
         for (CqSeen &seen : thread->cqs) {
-            if (seen.cq != cq) continue;
+            if (seen.fid != cq) continue;
             CqSeen taken = seen;
             taken.empties = __atomic_exchange_n(&seen.empties, 0, __ATOMIC_RELAXED);
             if (taken.empties) write_idle(taken);
@@ -251,12 +254,13 @@ void flush_at_exit() {
     for (Thread *thread = __atomic_load_n(&threads, __ATOMIC_ACQUIRE); thread; thread = thread->next) {
         if (thread == own || !__atomic_load_n(&thread->in_use, __ATOMIC_ACQUIRE)) continue;
         for (CqSeen &seen : thread->cqs)
-            if (seen.cq && seen.empties) write_idle(seen);
+            if (seen.fid && seen.empties) write_idle(seen);
         const uint32_t seq = __atomic_load_n(&thread->retry_seq, __ATOMIC_ACQUIRE);
         Retry copy[kRetries];
         memcpy(static_cast<void *>(copy), thread->retry, sizeof copy);
         const uint32_t count = thread->retries;
-        if ((seq & 1) || __atomic_load_n(&thread->retry_seq, __ATOMIC_ACQUIRE) != seq || count > kRetries) continue;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if ((seq & 1) || __atomic_load_n(&thread->retry_seq, __ATOMIC_RELAXED) != seq || count > kRetries) continue;
         for (uint32_t i = 0; i < count; ++i)
             write_retry(*own, copy[i]);
     }

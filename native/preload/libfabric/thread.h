@@ -43,14 +43,15 @@ struct Retry {
     uint8_t nest;
 };
 
+// What is remembered of an object. Entries stand at or shortly after the place that the pointer's hash gives them.
 struct EpSeen {
-    uint64_t ep;
+    uint64_t fid;
     uint32_t generation;
     uint32_t tx_flags, rx_flags;
 };
 
 struct CqSeen {
-    uint64_t cq;
+    uint64_t fid;
     uint64_t id; // of the registry; 0 = opened where we could not see it
     uint32_t generation;
     uint32_t empties;
@@ -60,16 +61,16 @@ struct CqSeen {
 };
 
 struct CntrSeen {
-    uint64_t cntr;
+    uint64_t fid;
     uint32_t generation;
     bool known[2]; // value, error value
     uint64_t value[2];
 };
 
 constexpr unsigned kRetries = 16;
-constexpr unsigned kEpsSeen = 128; // powers of two
+constexpr unsigned kEpsSeen = 256; // powers of two
 constexpr unsigned kCqsSeen = 256;
-constexpr unsigned kCntrsSeen = 64;
+constexpr unsigned kCntrsSeen = 128;
 
 struct Thread {
     Thread *next;    // list of all, never shortened
@@ -119,6 +120,7 @@ public:
             thread_ = nullptr;
             return;
         }
+        is_own_ = kind == Kind::kOpen && depth_ != 0 && outer_ == id && id != 0;
         thread_->depth = depth_ + 1;
         thread_->current = id;
     }
@@ -129,11 +131,12 @@ public:
     }
     explicit operator bool() const { return thread_ != nullptr; }
     Thread &thread() { return *thread_; }
-    uint8_t nest() const { return nest_of(depth_); }
+    uint8_t nest() const { return nest_of(depth_ - is_own_); } // calls of other objects open above this one
 
 private:
     Thread *thread_;
     uint32_t depth_ = 0;
+    bool is_own_ = false; // the call above is of the same object
     uint64_t outer_ = 0;
 };
 
@@ -143,23 +146,33 @@ bool retry_ended(Thread &thread, const Op &op, Retry *ended); // true: *ended is
 void flush_retries(Thread &thread, uint64_t ep);              // 0: of all endpoints
 
 // Facts about one fid, looked up in the registry when this thread does not have them or they may be old.
-const EpSeen &ep_seen(Thread &thread, uint64_t ep);
-CqSeen &cq_seen_slow(Thread &thread, uint64_t cq, unsigned at);
-CntrSeen &cntr_seen(Thread &thread, uint64_t cntr);
+const EpSeen &ep_seen_slow(Thread &thread, uint64_t ep);
+CqSeen &cq_seen_slow(Thread &thread, uint64_t cq);
+CntrSeen &cntr_seen_slow(Thread &thread, uint64_t cntr);
 
 inline unsigned spread(uint64_t fid, unsigned entries) {
     return static_cast<unsigned>((fid * 0x9E3779B97F4A7C15u) >> 40) & (entries - 1);
 }
 
-inline CqSeen &cq_seen(Thread &thread, uint64_t cq) {
-    const unsigned at = spread(cq, kCqsSeen);
-    CqSeen &seen = thread.cqs[at];
-    if (__builtin_expect(seen.cq == cq && seen.generation == current_generation(), 1)) return seen;
-    return cq_seen_slow(thread, cq, at);
+template <class Seen, unsigned Entries> bool is_known(Seen (&all)[Entries], uint64_t fid, Seen *&at) {
+    at = &all[spread(fid, Entries)];
+    return __builtin_expect(at->fid == fid && at->generation == current_generation(), 1);
 }
 
-void flush_idle(Thread &thread, uint64_t cq); // empty polls not yet reported; 0: of all queues
-void flush_idle_everywhere(uint64_t cq);      // the same over all threads, when a queue is closed
-void flush_at_exit();                         // everything that any thread still holds back
+inline const EpSeen &ep_seen(Thread &thread, uint64_t ep) {
+    EpSeen *at;
+    return is_known(thread.eps, ep, at) ? *at : ep_seen_slow(thread, ep);
+}
+inline CqSeen &cq_seen(Thread &thread, uint64_t cq) {
+    CqSeen *at;
+    return is_known(thread.cqs, cq, at) ? *at : cq_seen_slow(thread, cq);
+}
+inline CntrSeen &cntr_seen(Thread &thread, uint64_t cntr) {
+    CntrSeen *at;
+    return is_known(thread.cntrs, cntr, at) ? *at : cntr_seen_slow(thread, cntr);
+}
+
+void flush_idle_everywhere(uint64_t cq); // empty polls not yet reported by any thread, when a queue is closed
+void flush_at_exit();                    // everything that any thread still holds back
 
 } // namespace efaprof::ofi
