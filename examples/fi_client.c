@@ -6,6 +6,11 @@
 //   fi_client --self --op write --size 4096 --count 1000 --window 16 …
 //   fi_client --listen 4711                   the target of one --connect
 //   fi_client --connect 4711 --op send …
+//
+// Options of a case: --provider NAME, --op write|writedata|read|send|senddata|tagged|atomic|cancel, --size BYTES,
+// --count N, --window N, --threads N, --cq-format context|msg|data|tagged, --inject, --selective (only the last of a
+// window completes), --counter (a counter tells instead of completions), --more (FI_MORE), --wait (fi_cq_sread).
+// In the line of a case, everything but eagain, empties and seconds is the same each time.
 #include "fi_roles.h"
 
 #include <arpa/inet.h>
@@ -17,6 +22,7 @@
 static const char *const op_names[OPS] = {"write",    "writedata", "read",   "send",
                                           "senddata", "tagged",    "atomic", "cancel"};
 static const char *const format_names[] = {"unspec", "context", "msg", "data", "tagged"};
+
 // NULL when the provider can do it, else what it lacks.
 static const char *lacks(const struct fi_info *info, const struct test_case *test) {
     if (!info) return "the provider offers no such endpoint";
@@ -203,51 +209,65 @@ static uint64_t number(const char *text, const char *option, uint64_t least, uin
     return value;
 }
 
-int main(int argc, char **argv) {
-    struct test_case test = {OP_WRITE, FI_CQ_FORMAT_CONTEXT, 4096, 1000, 16, 1, .inject = false};
-    const char *provider = "tcp";
-    bool is_self = false, has_case = false;
-    int listen_port = -1, connect_port = -1;
+struct command {
+    struct test_case test;
+    const char *provider;
+    bool is_self, has_case;
+    int listen_port, connect_port; // -1: not given
+};
+
+static struct command parse(int argc, char **argv) {
+    struct command command = {{OP_WRITE, FI_CQ_FORMAT_CONTEXT, 4096, 1000, 16, 1, .inject = false},
+                              "tcp",
+                              .listen_port = -1,
+                              .connect_port = -1};
+    struct test_case *test = &command.test;
     for (int c; (c = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
-        has_case |= c >= OP;
+        command.has_case |= c >= OP;
         switch (c) {
-        case SELF: is_self = true; break;
-        case LISTEN: listen_port = (int)number(optarg, "--listen", 0, 65535); break;
-        case CONNECT: connect_port = (int)number(optarg, "--connect", 1, 65535); break;
-        case PROVIDER: provider = optarg; break;
-        case OP: test.op = index_of(optarg, op_names, OPS, "--op"); break;
-        case SIZE: test.size = number(optarg, "--size", 1, 1u << 30); break;
-        case COUNT: test.count = number(optarg, "--count", 1, 1u << 30); break;
-        case WINDOW: test.window = (int)number(optarg, "--window", 1, 4096); break;
-        case FORMAT: test.format = index_of(optarg, format_names + 1, 4, "--cq-format") + 1; break;
-        case THREADS: test.threads = (int)number(optarg, "--threads", 1, 64); break;
-        case INJECT: test.inject = true; break;
-        case SELECTIVE: test.selective = true; break;
-        case COUNTER: test.counter = true; break;
-        case MORE: test.more = true; break;
-        case WAIT: test.wait = true; break;
-        default: return 2;
+        case SELF: command.is_self = true; break;
+        case LISTEN: command.listen_port = (int)number(optarg, "--listen", 0, 65535); break;
+        case CONNECT: command.connect_port = (int)number(optarg, "--connect", 1, 65535); break;
+        case PROVIDER: command.provider = optarg; break;
+        case OP: test->op = index_of(optarg, op_names, OPS, "--op"); break;
+        case SIZE: test->size = number(optarg, "--size", 1, 1u << 30); break;
+        case COUNT: test->count = number(optarg, "--count", 1, 1u << 30); break;
+        case WINDOW: test->window = (int)number(optarg, "--window", 1, 4096); break;
+        case FORMAT: test->format = index_of(optarg, format_names + 1, 4, "--cq-format") + 1; break;
+        case THREADS: test->threads = (int)number(optarg, "--threads", 1, 64); break;
+        case INJECT: test->inject = true; break;
+        case SELECTIVE: test->selective = true; break;
+        case COUNTER: test->counter = true; break;
+        case MORE: test->more = true; break;
+        case WAIT: test->wait = true; break;
+        default: exit(2);
         }
     }
-    if (optind != argc || is_self + (listen_port >= 0) + (connect_port >= 0) != 1) {
-        fprintf(stderr,
-                "usage: fi_client --self | --listen PORT | --connect PORT [options; see the head of fi_client.c]\n");
-        return 2;
+    const char *fault = NULL;
+    if (optind != argc || command.is_self + (command.listen_port >= 0) + (command.connect_port >= 0) != 1)
+        fault = "give one of --self, --listen PORT and --connect PORT (options: see the head of fi_client.c)";
+    else if (test->threads > 1 && (test->selective || test->counter))
+        fault = "--threads goes neither with --selective nor with --counter";
+    if (fault) {
+        fprintf(stderr, "fi_client: %s\n", fault);
+        exit(2);
     }
-    if (test.threads > 1 && (test.selective || test.counter)) {
-        fprintf(stderr, "fi_client: --threads goes neither with --selective nor with --counter\n");
-        return 2;
-    }
-    const struct test_case *cases = has_case ? &test : demo_cases;
-    const size_t count = has_case ? 1 : sizeof demo_cases / sizeof *demo_cases;
-    if (connect_port >= 0) return run_cases(open_socket(connect_port, false, NULL), provider, cases, count);
+    return command;
+}
+
+int main(int argc, char **argv) {
+    const struct command command = parse(argc, argv);
+    const struct test_case *cases = command.has_case ? &command.test : demo_cases;
+    const size_t count = command.has_case ? 1 : sizeof demo_cases / sizeof *demo_cases;
+    if (command.connect_port >= 0)
+        return run_cases(open_socket(command.connect_port, false, NULL), command.provider, cases, count);
 
     int port = 0;
-    const int listener = open_socket(is_self ? 0 : listen_port, true, &port);
-    if (!is_self) return serve(accept(listener, NULL, NULL));
+    const int listener = open_socket(command.is_self ? 0 : command.listen_port, true, &port);
+    if (!command.is_self) return serve(accept(listener, NULL, NULL));
     const pid_t child = fork(); // before libfabric is touched
     if (child == 0) return serve(accept(listener, NULL, NULL));
-    const int code = run_cases(open_socket(port, false, NULL), provider, cases, count);
+    const int code = run_cases(open_socket(port, false, NULL), command.provider, cases, count);
     int status = 0;
     waitpid(child, &status, 0);
     return status != 0 ? 1 : code;
