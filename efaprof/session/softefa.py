@@ -11,6 +11,7 @@ One process is the NIC of every rank of one fabric. A rank is a process that ope
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import json
 import os
 import shutil
@@ -38,6 +39,8 @@ _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 _FOLDER = "softefa"
 _NIC = "efaprof-softefa-nic"
 _PRELOADED = ("libibverbs.so.1", "libefa.so.1")
+_LIBFABRIC_SHM = "fe80:*_*"
+_FABRIC_BYTES = 12  # of a device's address; the rest counts the devices of the fabric
 _STOP_S = 10.0  # the process ends at once when asked; past this, something is wrong with it
 _LATE_SHARE = 0.05  # of operations that may come late before we say that the machine did not keep up
 DEFAULT_DEVICES = 2
@@ -178,7 +181,7 @@ class SoftEfa:
             if kind is None:  # else what went wrong first is told
                 raise
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._remove()
 
     def run(self, command: Sequence[str], base: Mapping[str, str]) -> int:
         """Run `command` as a child of the device's process, in the foreground; its exit status, 128+N by signal N.
@@ -200,7 +203,20 @@ class SoftEfa:
             self._read_summary()
             return status if status >= 0 else 128 - status
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            self._remove()
+
+    def _remove(self) -> None:
+        """Remove the folder, and the shared memory that libfabric's efa leaves behind when a rank is killed.
+
+        Its files are named for the device's address, which is of this fabric alone: nobody else's are touched.
+        """
+        addresses = [path.read_text().strip() for path in self.sysfs.glob("class/infiniband/*/ports/1/gids/0")]
+        fabrics = {ipaddress.ip_address(address).packed[:_FABRIC_BYTES] for address in addresses}
+        for path in _SHM.glob(_LIBFABRIC_SHM):
+            with contextlib.suppress(ValueError, OSError):
+                if ipaddress.ip_address(path.name.split("_")[0]).packed[:_FABRIC_BYTES] in fabrics:
+                    path.unlink()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _prepare(self) -> None:
         shm = _SHM if os.access(_SHM, os.W_OK) else None

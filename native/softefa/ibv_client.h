@@ -48,12 +48,14 @@ struct Pool { // the work requests in flight of one queue: index on the wire ↔
     Lock lock;
     uint64_t *wr_ids;
     uint16_t *free_ids;
+    uint8_t *in_flight; // by index
     uint32_t free_count;
 };
 bool pool_make(Pool &pool, uint32_t entries);
 void pool_free(Pool &pool);
 bool pool_take(Pool &pool, uint64_t wr_id, uint16_t &id);
 uint64_t pool_give(Pool &pool, uint16_t id, uint32_t entries);
+bool pool_any(Pool &pool, uint32_t entries, uint16_t &id); // one that is in flight
 
 struct CqObject {
     struct ibv_cq_ex ex;
@@ -66,7 +68,8 @@ struct CqObject {
     uint32_t told; // consumed, as of the last doorbell
     uint32_t empties, checks;
     softefa_cqe *current;
-    struct QpObject *qp; // of the current entry
+    struct QpObject *qp;   // of the current entry
+    softefa_cqe made_here; // when the device is gone, what it would have owed
 };
 // channel may be null. Null with errno set on failure.
 SOFTEFA_EXPORT struct ibv_cq_ex *softefa_create_cq(struct ibv_context *context, uint32_t cqe, void *cq_context,

@@ -211,7 +211,8 @@ void Lock::take() {
 bool pool_make(Pool &pool, uint32_t entries) {
     pool.wr_ids = static_cast<uint64_t *>(calloc(entries, sizeof *pool.wr_ids));
     pool.free_ids = static_cast<uint16_t *>(calloc(entries, sizeof *pool.free_ids));
-    if (pool.wr_ids == nullptr || pool.free_ids == nullptr) return false;
+    pool.in_flight = static_cast<uint8_t *>(calloc(entries, 1));
+    if (pool.wr_ids == nullptr || pool.free_ids == nullptr || pool.in_flight == nullptr) return false;
     for (uint32_t i = 0; i < entries; ++i)
         pool.free_ids[i] = static_cast<uint16_t>(entries - 1 - i);
     pool.free_count = entries;
@@ -221,6 +222,7 @@ bool pool_make(Pool &pool, uint32_t entries) {
 void pool_free(Pool &pool) {
     free(pool.wr_ids);
     free(pool.free_ids);
+    free(pool.in_flight);
 }
 
 bool pool_take(Pool &pool, uint64_t wr_id, uint16_t &id) {
@@ -229,6 +231,7 @@ bool pool_take(Pool &pool, uint64_t wr_id, uint16_t &id) {
     if (ok) {
         id = pool.free_ids[--pool.free_count];
         pool.wr_ids[id] = wr_id;
+        pool.in_flight[id] = 1;
     }
     pool.lock.give();
     return ok;
@@ -238,9 +241,22 @@ uint64_t pool_give(Pool &pool, uint16_t id, uint32_t entries) {
     if (id >= entries) return 0;
     pool.lock.take();
     const uint64_t wr_id = pool.wr_ids[id];
-    if (pool.free_count < entries) pool.free_ids[pool.free_count++] = id;
+    if (pool.in_flight[id]) { // else the entry was answered before: the number is free already
+        pool.in_flight[id] = 0;
+        pool.free_ids[pool.free_count++] = id;
+    }
     pool.lock.give();
     return wr_id;
+}
+
+bool pool_any(Pool &pool, uint32_t entries, uint16_t &id) {
+    pool.lock.take();
+    uint32_t i = 0;
+    while (i < entries && !pool.in_flight[i])
+        ++i;
+    pool.lock.give();
+    id = static_cast<uint16_t>(i);
+    return i < entries;
 }
 
 uint8_t *ring_map(int fd, uint64_t bytes) {

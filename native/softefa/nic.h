@@ -27,10 +27,12 @@ struct Op;
     X(tx_pkts)                                                                                                         \
     X(rx_bytes)                                                                                                        \
     X(rx_pkts)                                                                                                         \
-    X(rx_drops) X(send_bytes) X(send_wrs) X(recv_bytes) X(recv_wrs) X(rdma_read_wrs) X(rdma_read_bytes)                \
-        X(rdma_read_wr_err) X(rdma_read_resp_bytes) X(rdma_write_wrs) X(rdma_write_bytes) X(rdma_write_wr_err)         \
-            X(rdma_write_recv_bytes) X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events)                        \
-                X(unresponsive_remote_events) X(impaired_remote_conn_events)
+    X(rx_drops)                                                                                                        \
+    X(send_bytes)                                                                                                      \
+    X(send_wrs) X(recv_bytes) X(recv_wrs) X(rdma_read_wrs) X(rdma_read_bytes) X(rdma_read_wr_err)                      \
+        X(rdma_read_resp_bytes) X(rdma_write_wrs) X(rdma_write_bytes) X(rdma_write_wr_err) X(rdma_write_recv_bytes)    \
+            X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events) X(unresponsive_remote_events)                   \
+                X(impaired_remote_conn_events)
 struct Counters {
 #define X(name) uint64_t name;
     SOFTEFA_COUNTERS(X)
@@ -223,8 +225,9 @@ inline double model_now(const Nic &nic) {
 
 // nic_control.cpp: connections and the objects behind them
 bool control_open(Nic &nic);
-void control_event(Nic &nic, uint64_t tag); // what epoll reported
-void device_lost(Nic &nic, Device &device); // its process ended
+void gid_make(const Nic &nic, Device &device); // from the fabric and the device's instance
+void control_event(Nic &nic, uint64_t tag);    // what epoll reported
+void device_lost(Nic &nic, Device &device);    // its process ended
 uint64_t control_tag_of(const Device &device, bool is_pidfd);
 
 // nic_objects.cpp

@@ -37,11 +37,7 @@ Device *device_new(Nic &nic) {
     device->pidfd = -1;
     for (int &fd : device->counter_fds)
         fd = -1;
-    // fe80::<fabric>:<instance>: never used twice, so that nobody talks to the successor of a dead peer.
-    device->gid[0] = 0xfe;
-    device->gid[1] = 0x80;
-    memcpy(device->gid + 8, &nic.fabric_id, 4);
-    memcpy(device->gid + 12, &device->instance, 4);
+    gid_make(nic, *device);
     nic.devices[nic.device_count++] = device;
     return device;
 }
@@ -150,6 +146,14 @@ bool serve(Nic &nic, Device &device) {
 
 uint64_t control_tag_of(const Device &device, bool is_pidfd) {
     return static_cast<uint64_t>(device.instance) << 1 | (is_pidfd ? 1 : 0);
+}
+
+void gid_make(const Nic &nic, Device &device) {
+    // fe80::<fabric>:<instance>: never used twice, so that nobody talks to the successor of a dead peer.
+    device.gid[0] = 0xfe;
+    device.gid[1] = 0x80;
+    memcpy(device.gid + 8, &nic.fabric_id, 4);
+    memcpy(device.gid + 12, &device.instance, 4);
 }
 
 bool control_open(Nic &nic) {

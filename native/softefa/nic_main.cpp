@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <math.h>
 #include <sched.h>
 #include <signal.h>
@@ -58,6 +59,7 @@ struct Args {
     uint64_t truth_most = 4ull << 30;
     uint32_t devices = 2;
     int ready_fd = -1, summary_fd = -1;
+    pid_t parent = getppid();
     char **command = nullptr;
 };
 
@@ -273,6 +275,10 @@ void serve(Nic &nic) {
     }
 }
 
+int remove_one(const char *path, const struct stat *, int, FTW *) {
+    return remove(path);
+}
+
 int exit_code_of(int status) {
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -307,6 +313,7 @@ int finish(Nic &nic, const Args &args, pid_t child) {
         if (nic.live[d] != nullptr) sysfs_refresh(nic, *nic.live[d]);
     truth_close(nic);
     if (args.summary_fd >= 0) summary_write(nic, args.summary_fd);
+    if (child < 0 && getppid() != args.parent) nftw(args.dir, remove_one, 16, FTW_DEPTH | FTW_PHYS); // nobody else will
     return code;
 }
 

@@ -90,6 +90,7 @@ bool sysfs_open(Nic &nic, uint32_t devices) {
                     make_dirs(path(nic, "/bus/pci/drivers/efa")) &&
                     put_once(path(nic, "/class/infiniband_verbs/abi_version"), "6\n");
     Device idle = {};
+    gid_make(nic, idle);
     for (; ok && idle.index < devices; ++idle.index) {
         if (!sysfs_add(nic, idle)) return false;
         sysfs_remove(nic, idle);

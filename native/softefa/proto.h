@@ -63,7 +63,7 @@ struct softefa_request {
     union {
         struct {
             uint32_t proto;
-            uint32_t rank; // the device of this number is wanted, when it is free; SOFTEFA_NO_RANK: any
+            uint32_t rank;       // the device of this number is wanted, when it is free; SOFTEFA_NO_RANK: any
             uint64_t probe_addr; // 8 bytes at this address of the client must read as probe_value
             uint64_t probe_value;
         } hello;

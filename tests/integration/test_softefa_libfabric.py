@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -124,6 +125,39 @@ def test_peers_of_a_killed_rank_get_an_error_completion_on_efa_direct(client, mo
     done = on_softefa(client, "-f", "efa-direct", "-m", mode, "-s", "4096", "-k", "3", env=environment)
     assert done.returncode == ERROR_COMPLETION, done.stderr
     assert "prov_errno 13" in done.stdout  # unresponsive, and it was responsive before
+
+
+PINGPONG = """
+import socket, subprocess, sys, time
+from pathlib import Path
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+server = subprocess.Popen(["fi_pingpong", "-B", str(port), *sys.argv[1:]], stdout=subprocess.DEVNULL)
+until = time.monotonic() + 20
+listening = f":{port:04X} 00000000:0000 0A"
+while listening not in Path("/proc/net/tcp").read_text() and time.monotonic() < until:
+    pass
+client = subprocess.run(["fi_pingpong", "-P", str(port), *sys.argv[1:], "127.0.0.1"], timeout=30)
+sys.exit(client.returncode or server.wait(10))
+"""
+
+
+@pytest.mark.parametrize(("kind", "mode"), [("rdm", "tagged"), ("rdm", "msg"), ("dgram", "msg")])
+@pytest.mark.parametrize("emulate", ["", UNORDERED], ids=["in order", "reorder"])
+def test_fi_pingpong_checks_its_payload_on_efa(kind, mode, emulate):
+    need_softefa()
+    if shutil.which("fi_pingpong") is None:
+        pytest.skip("no fi_pingpong (libfabric-bin)")
+    done = on_softefa(
+        sys.executable, "-c", PINGPONG, "-p", "efa", "-e", kind, "-m", mode, "-c", "-I", "5", emulate=emulate,
+        env={"FI_EFA_RX_SIZE": "256"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # It skips sizes that do not fit, and says nothing of it: what it printed counts.
+    sizes = [line.split()[0] for line in done.stdout.splitlines()[1:]]
+    assert sizes == (["64", "256", "1k", "4k"] if kind == "dgram" else ["64", "256", "1k", "4k", "64k", "1m"])
+    assert done.stdout.count("=5 ") == len(sizes)
 
 
 MPI = """

@@ -142,9 +142,12 @@ static void hear(void *data, size_t length) {
 
 static void wait_for(const int *count, int goal, const char *what) {
     double until = now() + 20;
-    while (*count < goal) {
+    struct pollfd p = {.fd = wire, .events = POLLRDHUP};
+    for (unsigned turns = 0; *count < goal; turns++) {
         progress(true);
+        if (turns % 256 != 0) continue;
         if (now() > until) fail(NOTHING, what, ETIMEDOUT);
+        if (kill_at < 0 && poll(&p, 1, 0) > 0 && (p.revents & (POLLRDHUP | POLLHUP))) deserted();
     }
 }
 

@@ -3,11 +3,11 @@
  * which posts; the child is rank 1, the target. Rank 1 checks what lies in its memory at the end.
  *
  *   softefa_poster [-o send|write|writedata|read] [-s BYTES] [-n COUNT] [-w WINDOW] [-q QUEUES] [-d PER_DOORBELL]
- *                  [-M] [-u] [-F SEED]
+ *                  [-M] [-u] [-E MISTAKE] [-F SEED]
  *
- * -M puts the data into a memfd, -u makes queue pairs that take immediate data without a receive, -F posts COUNT times
- * random bytes instead, with random doorbells. Ends with 0: right; 3: a byte or an immediate is wrong; 4: the device
- * refused; 5: nothing came for 20 s; 6: an error completion. */
+ * -M puts the data into a memfd, -u makes queue pairs that take immediate data without a receive, -E makes one
+ * mistake (see post and run), -F posts COUNT times random bytes instead, with random doorbells. Ends with 0: right; 3:
+ * a byte or an immediate is wrong; 4: the device refused; 5: nothing came for 20 s; 6: an error completion. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -44,6 +44,7 @@ struct address {
 static const char *operation = "write";
 static size_t size = 8;
 static uint32_t count = 1000, window = 64, queues = 1, per_doorbell = 1, fuzz_seed;
+static const char *mistake = "";
 static bool in_memfd, unsolicited, fuzz;
 static int rank, wire;
 
@@ -73,6 +74,9 @@ static unsigned char byte_of(uint32_t slot, size_t i) {
 }
 static bool is_send(void) {
     return operation[0] == 's';
+}
+static bool by_mistake(const char *name) {
+    return strcmp(mistake, name) == 0;
 }
 static bool has_imm(void) {
     return strcmp(operation, "writedata") == 0;
@@ -108,7 +112,8 @@ static void make_queue(struct queue *one) {
     to.qp_state = IBV_QPS_RTR;
     if (ibv_modify_qp(one->qp, &to, IBV_QP_STATE)) fail(REFUSED, "RTR");
     to.qp_state = IBV_QPS_RTS;
-    if (ibv_modify_qp(one->qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN)) fail(REFUSED, "RTS");
+    to.rnr_retry = by_mistake("no-receive") ? 2 : 7;
+    if (ibv_modify_qp(one->qp, &to, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RNR_RETRY)) fail(REFUSED, "RTS");
     if (query(one->qp, &one->sq, &one->rq, sizeof one->sq)) fail(REFUSED, "efadv_query_qp_wqs");
 }
 
@@ -132,8 +137,8 @@ static void open_all(void) {
     memory =
         mmap(NULL, size * SLOTS, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
     if (memory == MAP_FAILED) fail(REFUSED, "mmap");
-    mr =
-        ibv_reg_mr(pd, memory, size * SLOTS, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+    const int remote = by_mistake("no-access") ? 0 : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    mr = ibv_reg_mr(pd, memory, size * SLOTS, IBV_ACCESS_LOCAL_WRITE | remote);
     if (mr == NULL) fail(REFUSED, "ibv_reg_mr");
 }
 
@@ -144,6 +149,7 @@ static void meet(void) {
         mine.qpn[i] = q[i].qp->qp_num;
     if (send(wire, &mine, sizeof mine, MSG_NOSIGNAL) != sizeof mine) fail(NOTHING, "send");
     if (recv(wire, &peer, sizeof peer, MSG_WAITALL) != sizeof peer) fail(NOTHING, "recv");
+    if (rank == 1 && by_mistake("stranger")) return; /* the target does not know the initiator */
     struct ibv_ah_attr to = {.port_num = 1, .is_global = 1, .grh.dgid = peer.gid};
     struct ibv_ah *ah = ibv_create_ah(pd, &to);
     struct efadv_ah_attr attr = {0};
@@ -185,6 +191,16 @@ static void post(struct queue *one, uint32_t slot, uint32_t to) {
         wqe.u.rdma.remote =
             (struct softefa_remote){(uint32_t)size, peer.rkey, (uint32_t)there, (uint32_t)(there >> 32)};
     }
+    if (by_mistake("key")) wqe.u.rdma.remote.rkey ^= 0x10000;
+    if (by_mistake("range")) wqe.u.rdma.remote.addr_lo += (uint32_t)(size * SLOTS);
+    if (by_mistake("local-key")) wqe.u.rdma.local.lkey ^= 0x10000;
+    if (by_mistake("length")) wqe.u.rdma.remote.length++;
+    if (by_mistake("qpn")) wqe.meta.dest_qpn = 65535;
+    if (by_mistake("qkey")) wqe.meta.qkey++;
+    if (by_mistake("handle")) wqe.meta.ah = 999;
+    if (by_mistake("operation")) wqe.meta.ctrl1 |= 5;
+    if (by_mistake("phase")) wqe.meta.ctrl2 ^= SOFTEFA_CTRL2_PHASE;
+    if (by_mistake("short-receive")) wqe.u.sge[1] = local, wqe.meta.length = 2;
     memcpy(one->sq.buffer + at * sizeof wqe, &wqe, sizeof wqe);
     one->posted++;
     one->in_flight++;
@@ -276,14 +292,14 @@ static void run(void) {
         for (uint32_t s = 0; s < SLOTS; s++)
             for (size_t i = 0; i < size; i++)
                 memory[s * size + i] = byte_of(s, i);
-    if (rank == 1 && (is_send() || (has_imm() && !unsolicited)))
+    if (rank == 1 && !by_mistake("no-receive") && (is_send() || (has_imm() && !unsolicited)))
         for (uint32_t i = 0; i < queues; i++)
             for (uint32_t s = 0; s < DEPTH; s++)
                 post_receive(&q[i], s % SLOTS);
     barrier();
     if (rank == 0)
         post_all();
-    else if (is_send() || has_imm())
+    else if (*mistake == 0 && (is_send() || has_imm()))
         wait_until(&completions[1], count, "waiting for receives");
     barrier();
     if (!source && !is_send()) verify();
@@ -338,7 +354,7 @@ static void run_fuzz(void) {
 
 int main(int argc, char **argv) {
     int option, ends[2], status = 0;
-    while ((option = getopt(argc, argv, "o:s:n:w:q:d:F:Mu")) != -1) {
+    while ((option = getopt(argc, argv, "o:s:n:w:q:d:E:F:Mu")) != -1) {
         switch (option) {
         case 'o': operation = optarg; break;
         case 's': size = strtoull(optarg, NULL, 10); break;
@@ -346,6 +362,7 @@ int main(int argc, char **argv) {
         case 'w': window = (uint32_t)atoi(optarg); break;
         case 'q': queues = (uint32_t)atoi(optarg); break;
         case 'd': per_doorbell = (uint32_t)atoi(optarg); break;
+        case 'E': mistake = optarg; break;
         case 'F': fuzz = true, fuzz_seed = (uint32_t)atoi(optarg); break;
         case 'M': in_memfd = true; break;
         case 'u': unsolicited = true; break;
