@@ -9,8 +9,8 @@
 //
 // Options of a case: --provider NAME, --op write|writedata|read|send|senddata|tagged|atomic|cancel, --size BYTES,
 // --count N, --window N, --threads N, --cq-format context|msg|data|tagged, --inject, --selective (only the last of a
-// window completes), --counter (a counter tells instead of completions), --more (FI_MORE), --wait (fi_cq_sread).
-// In the line of a case, everything but eagain, empties and seconds is the same each time.
+// window completes), --counter (a counter tells instead of completions), --more (FI_MORE), --wait (fi_cq_sread,
+// fi_cntr_wait). In the line of a case, everything but eagain, empties and seconds is the same each time.
 #include "fi_roles.h"
 
 #include <arpa/inet.h>

@@ -189,6 +189,7 @@ static void wait_for_slots(struct side *side, struct slot *slots, int count) {
 // Counter mode: every entry is suppressed, only the count tells. Reads are summed once it says that all have ended.
 static void wait_for_count(struct side *side, uint64_t count, struct slot *slots, int used) {
     unsigned spins = 0;
+    if (side->test->wait) TRY(fi_cntr_wait(side->cntr, count, (int)(patience_s * 1000)));
     while (fi_cntr_read(side->cntr) < count)
         pause_now_and_then(&spins);
     for (int i = 0; i < used; ++i) {

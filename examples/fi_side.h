@@ -112,7 +112,8 @@ static inline void open_side(struct side *side, struct fi_info *info, const stru
     TRY(fi_ep_bind(side->ep, &side->cq->fid, FI_TRANSMIT | selective));
     TRY(fi_ep_bind(side->ep, &side->cq->fid, FI_RECV));
     if (test->counter) {
-        struct fi_cntr_attr cntr_attr = {.events = FI_CNTR_EVENTS_COMP};
+        struct fi_cntr_attr cntr_attr = {.events = FI_CNTR_EVENTS_COMP,
+                                         .wait_obj = test->wait ? FI_WAIT_UNSPEC : FI_WAIT_NONE};
         TRY(fi_cntr_open(side->domain, &cntr_attr, &side->cntr, NULL));
         TRY(fi_ep_bind(side->ep, &side->cntr->fid, FI_WRITE | FI_READ | FI_SEND));
     }

@@ -239,6 +239,14 @@ def test_counter_values_are_recorded_when_they_change(client: str, tmp_path: Pat
     assert np.all(np.diff(counters["value"].astype(np.int64)) > 0)
 
 
+def test_a_wait_for_a_counter_records_its_threshold_and_how_long_it_took(client: str, tmp_path: Path):
+    said, recording = run_recorded(client, tmp_path, "shm", "--op write --counter --wait --count 320")
+    assert said.outcome == "ok"
+    waits = recording.of(Shape.CNTR, 2, pid=recording.pids[0])
+    assert waits["value"].tolist() == list(range(16, 321, 16))  # a window each
+    assert np.all(waits["dur"] > 0)
+
+
 def test_cancelled_receives_end_as_error_entries(client: str, tmp_path: Path):
     said, recording = run_recorded(client, tmp_path, "shm", "--op cancel --count 100")
     assert said.outcome == "ok"
