@@ -1,8 +1,9 @@
 """All rings of a run side by side, in windows of time and bounded memory.
 
-A window takes from every ring the records up to a common time, the earliest end of any loaded part; so at least one
-part is used up each time. A libfabric call is recorded when it returns but belongs where it began, and what a ring
-still holds may have begun long ago: `settled_ns` says up to where nothing is missing any more.
+A window takes from every ring its records up to a common time. Those times are chosen beforehand, from how far each
+part of each ring reaches, so that a window holds about as many slots as all rings may keep in memory. A libfabric call
+is recorded when it returns but belongs where it began, and what a ring still holds may have begun long ago:
+`settled_ns` says up to where nothing is missing any more.
 """
 
 from __future__ import annotations
@@ -109,50 +110,51 @@ class _Cursor:
         self._loaded = Loaded(ring, 0)
 
     @property
-    def is_last(self) -> bool:
-        """Nothing lies behind the loaded part."""
-        return self._part == len(self._ring.parts) - 1
-
-    @property
     def is_finished(self) -> bool:
         """Everything was taken."""
-        return self.is_last and self._at == len(self._loaded.order_ns)
-
-    @property
-    def reach_ns(self) -> int:
-        """No later part holds a record that belongs before this time."""
-        return NEVER if self.is_last else _ns(self._ring, self._ring.parts[self._part].last_ticks)
+        return self._is_last and self._at == len(self._loaded.order_ns)
 
     @property
     def earliest_call_ns(self) -> int:
         """Begin of the earliest call not yet taken."""
         return self._loaded.earliest_call_ns(self._at)
 
-    def take(self, until_ns: int) -> Slice | None:
-        """Records up to a time."""
-        stop = int(np.searchsorted(self._loaded.order_ns, until_ns, side="right"))
-        taken = Slice(self._loaded, self._at, stop) if stop > self._at else None
-        self._at = max(stop, self._at)
-        return taken
+    @property
+    def _is_last(self) -> bool:
+        return self._part == len(self._ring.parts) - 1
 
-    def advance(self) -> None:
-        """Load the next part when this one is used up."""
-        while self._at == len(self._loaded.order_ns) and not self.is_last:
+    def take(self, until_ns: int) -> Iterator[Slice]:
+        """Records up to a time, one slice a part."""
+        while True:
+            stop = int(np.searchsorted(self._loaded.order_ns, until_ns, side="right"))
+            if stop > self._at:
+                yield Slice(self._loaded, self._at, stop)
+                self._at = stop
+            if self._at < len(self._loaded.order_ns) or self._is_last:
+                return
             self._part += 1
             self._loaded, self._at = Loaded(self._ring, self._part), 0
 
 
 def windows(rings: Sequence[Ring]) -> Iterator[Window]:
     """All records of all rings; the same windows each time."""
-    cursors = [_Cursor(ring) for ring in rings if ring.parts]
-    for cursor in cursors:
-        cursor.advance()
-    cursors = [cursor for cursor in cursors if not cursor.is_finished]
-    while cursors:
-        until_ns = min(cursor.reach_ns for cursor in cursors)
-        slices = tuple(taken for cursor in cursors if (taken := cursor.take(until_ns)))
-        for cursor in cursors:
-            cursor.advance()
+    rings = [ring for ring in rings if ring.parts]
+    if not rings:
+        return
+    cursors = [_Cursor(ring) for ring in rings]
+    for until_ns in _ends(rings):
+        slices = tuple(taken for cursor in cursors for taken in cursor.take(until_ns))
         cursors = [cursor for cursor in cursors if not cursor.is_finished]
         settled = min((cursor.earliest_call_ns for cursor in cursors), default=NEVER)
         yield Window(slices, min(settled, until_ns if until_ns == NEVER else until_ns + 1))
+
+
+def _ends(rings: Sequence[Ring]) -> list[int]:
+    """Times at which windows end: each time that the rings have moved on by what they keep in memory."""
+    reach = np.concatenate([ring.clock.to_ns(np.array([part.last_ticks for part in ring.parts])) for ring in rings])
+    slots = np.concatenate([[part.end - part.begin for part in ring.parts] for ring in rings])
+    most = sum(max(part.end - part.begin for part in ring.parts) for ring in rings)
+    order = np.argsort(reach, kind="stable")
+    window = np.cumsum(slots[order]) // most
+    is_end = np.append(window[1:] != window[:-1], False)
+    return [*np.unique(reach[order][is_end]).tolist(), NEVER]
