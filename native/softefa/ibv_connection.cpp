@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fdpass.h"
+
 namespace softefa {
 namespace {
 
@@ -59,46 +61,13 @@ int connect_to(const char *dir) {
 
 int exchange(int socket, const softefa_request &request, softefa_reply &reply, int send_fd, int fds[], int fd_count) {
     softefa_request copy = request;
-    iovec iov = {&copy, sizeof copy};
-    msghdr message = {};
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-    char passed[CMSG_SPACE(sizeof(int))] = {};
-    if (send_fd >= 0) {
-        message.msg_control = passed;
-        message.msg_controllen = sizeof passed;
-        cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(sizeof send_fd);
-        memcpy(CMSG_DATA(c), &send_fd, sizeof send_fd);
-    }
-    if (sendmsg(socket, &message, MSG_NOSIGNAL) != sizeof copy) return EIO;
-
-    iov = {&reply, sizeof reply};
-    char control[CMSG_SPACE(SOFTEFA_FDS_MAX * sizeof(int))];
-    message = {};
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
+    if (!send_with_fds(socket, &copy, sizeof copy, &send_fd, send_fd >= 0)) return EIO;
+    int count = 0;
     ssize_t got;
     do
-        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+        got = receive_with_fds(socket, &reply, sizeof reply, fds, fd_count, count);
     while (got < 0 && errno == EINTR);
     if (got != sizeof reply) return EIO;
-    int arrived[SOFTEFA_FDS_MAX], count = 0;
-    for (cmsghdr *c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
-        if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-        count = static_cast<int>((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-        memcpy(arrived, CMSG_DATA(c), static_cast<size_t>(count) * sizeof(int));
-    }
-    for (int i = 0; i < count; ++i) {
-        if (i < fd_count)
-            fds[i] = arrived[i];
-        else
-            close(arrived[i]);
-    }
     if (reply.error != 0) return reply.error;
     return count == fd_count ? 0 : EPROTO;
 }

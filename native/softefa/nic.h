@@ -22,17 +22,15 @@ struct Device;
 struct Op;
 
 // The names and order of EFA's hw_counters files.
-#define SOFTEFA_COUNTERS(X)                                                                                            \
-    X(tx_bytes)                                                                                                        \
-    X(tx_pkts)                                                                                                         \
-    X(rx_bytes)                                                                                                        \
-    X(rx_pkts)                                                                                                         \
-    X(rx_drops)                                                                                                        \
-    X(send_bytes)                                                                                                      \
-    X(send_wrs) X(recv_bytes) X(recv_wrs) X(rdma_read_wrs) X(rdma_read_bytes) X(rdma_read_wr_err)                      \
-        X(rdma_read_resp_bytes) X(rdma_write_wrs) X(rdma_write_bytes) X(rdma_write_wr_err) X(rdma_write_recv_bytes)    \
-            X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events) X(unresponsive_remote_events)                   \
-                X(impaired_remote_conn_events)
+// clang-format off
+#define SOFTEFA_COUNTERS(X) \
+    X(tx_bytes) X(tx_pkts) X(rx_bytes) X(rx_pkts) X(rx_drops) \
+    X(send_bytes) X(send_wrs) X(recv_bytes) X(recv_wrs) \
+    X(rdma_read_wrs) X(rdma_read_bytes) X(rdma_read_wr_err) X(rdma_read_resp_bytes) \
+    X(rdma_write_wrs) X(rdma_write_bytes) X(rdma_write_wr_err) X(rdma_write_recv_bytes) \
+    X(retrans_bytes) X(retrans_pkts) X(retrans_timeout_events) \
+    X(unresponsive_remote_events) X(impaired_remote_conn_events)
+// clang-format on
 struct Counters {
 #define X(name) uint64_t name;
     SOFTEFA_COUNTERS(X)

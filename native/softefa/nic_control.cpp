@@ -1,6 +1,8 @@
 // Connections: one process, one device. A process that ends, in whatever way, takes its device along.
 #include "nic.h"
 
+#include "fdpass.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,48 +98,22 @@ void accept_one(Nic &nic) {
 // True: one request was answered. False: the connection is at its end.
 bool serve(Nic &nic, Device &device) {
     softefa_request request = {};
-    char control[CMSG_SPACE(sizeof(int))];
-    iovec iov = {&request, sizeof request};
-    msghdr message = {};
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t got = recvmsg(device.socket, &message, MSG_CMSG_CLOEXEC);
+    int received = -1, receiveds = 0;
+    const ssize_t got = receive_with_fds(device.socket, &request, sizeof request, &received, 1, receiveds);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
     if (got <= 0) return false;
-    int received = -1;
-    for (cmsghdr *c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c))
-        if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) memcpy(&received, CMSG_DATA(c), sizeof received);
 
     softefa_reply reply = {};
     int fds[SOFTEFA_FDS_MAX], fd_count = 0;
     const bool is_hello = request.call == SOFTEFA_HELLO;
-    if (got != sizeof request)
+    if (got != sizeof request || (!is_hello && !device.greeted))
         reply.error = EPROTO;
     else if (is_hello)
         greet(nic, device, request, reply, fds, fd_count);
-    else if (!device.greeted)
-        reply.error = EPROTO;
     else
         reply = objects_call(nic, device, request, received, fds, fd_count);
     if (received >= 0) close(received);
-
-    iov = {&reply, sizeof reply};
-    message = {};
-    message.msg_iov = &iov;
-    message.msg_iovlen = 1;
-    char passed[CMSG_SPACE(sizeof fds)] = {};
-    if (fd_count > 0) {
-        message.msg_control = passed;
-        message.msg_controllen = CMSG_SPACE(static_cast<size_t>(fd_count) * sizeof(int));
-        cmsghdr *c = CMSG_FIRSTHDR(&message);
-        c->cmsg_level = SOL_SOCKET;
-        c->cmsg_type = SCM_RIGHTS;
-        c->cmsg_len = CMSG_LEN(static_cast<size_t>(fd_count) * sizeof(int));
-        memcpy(CMSG_DATA(c), fds, static_cast<size_t>(fd_count) * sizeof(int));
-    }
-    const bool sent = sendmsg(device.socket, &message, MSG_NOSIGNAL) == sizeof reply;
+    const bool sent = send_with_fds(device.socket, &reply, sizeof reply, fds, fd_count);
     if (!is_hello && fd_count > 0) close(fds[0]); // the client has its own now
     return sent;
 }

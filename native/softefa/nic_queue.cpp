@@ -86,13 +86,7 @@ uint8_t take_body(Nic &nic, const softefa_wqe &wqe, Op &op) {
     return SOFTEFA_OK;
 }
 
-void take_entry(Nic &nic, Qp &qp, int64_t seen_ns) {
-    softefa_wqe wqe;
-    const uint32_t at = qp.sq_count % qp.sq_entries;
-    memcpy(&wqe, qp.map + SOFTEFA_PAGE + at * sizeof wqe, sizeof wqe);
-    const uint8_t phase = (qp.sq_count / qp.sq_entries) & 1;
-    ++qp.sq_count;
-
+Op *new_op(Nic &nic, Qp &qp, const softefa_wqe &wqe, int64_t seen_ns) {
     Op *op = op_take(nic);
     op->qp = &qp;
     ++qp.refs;
@@ -109,22 +103,32 @@ void take_entry(Nic &nic, Qp &qp, int64_t seen_ns) {
     op->imm = wqe.meta.imm;
     op->doorbell_ns = seen_ns;
     op->ready = op->start = op->due = static_cast<double>(seen_ns - nic.epoch_ns);
+    return op;
+}
+
+void enqueue(Nic &nic, Qp &qp, Op *op) {
+    op->packets = op->kind == SOFTEFA_SEND ? 1 : packets_of(nic.model, op->length);
+    op->parts = (op->packets + kPartPackets - 1) / kPartPackets;
+    op->in_queue = true;
+    (qp.last != nullptr ? qp.last->next : qp.first) = op;
+    qp.last = op;
+}
+
+void take_entry(Nic &nic, Qp &qp, int64_t seen_ns) {
+    softefa_wqe wqe;
+    const uint32_t at = qp.sq_count % qp.sq_entries;
+    memcpy(&wqe, qp.map + SOFTEFA_PAGE + at * sizeof wqe, sizeof wqe);
+    const uint8_t phase = (qp.sq_count / qp.sq_entries) & 1;
+    ++qp.sq_count;
+    Op *op = new_op(nic, qp, wqe, seen_ns);
 
     // A wrong phase or missing marks mean that the doorbell ran ahead of the entry: nothing in it can be trusted,
     // so the queue pair fails, with the completion that the poster would otherwise wait for.
     const bool whole = (wqe.meta.ctrl1 & SOFTEFA_CTRL1_META) && (wqe.meta.ctrl2 & kMustBeSet) == kMustBeSet &&
                        (wqe.meta.ctrl2 & SOFTEFA_CTRL2_PHASE) == phase;
     op->status = SOFTEFA_FLUSHED;
-    if (qp.state == SOFTEFA_QP_RTS) op->status = SOFTEFA_QP_INTERNAL;
-    if (qp.state == SOFTEFA_QP_RTS && whole) op->status = take_body(nic, wqe, *op);
-    if (op->status == SOFTEFA_OK) {
-        op->packets = op->kind == SOFTEFA_SEND ? 1 : packets_of(nic.model, op->length);
-        op->parts = (op->packets + kPartPackets - 1) / kPartPackets;
-        op->in_queue = true;
-        (qp.last != nullptr ? qp.last->next : qp.first) = op;
-        qp.last = op;
-        return;
-    }
+    if (qp.state == SOFTEFA_QP_RTS) op->status = whole ? take_body(nic, wqe, *op) : uint8_t{SOFTEFA_QP_INTERNAL};
+    if (op->status == SOFTEFA_OK) return enqueue(nic, qp, op);
     const bool fatal = !whole && qp.state == SOFTEFA_QP_RTS;
     if (!whole) op->wants_cqe = true;
     if (op->status != SOFTEFA_FLUSHED) ++nic.bad_entries;
