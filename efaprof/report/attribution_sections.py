@@ -187,6 +187,9 @@ def _outcomes(recorded: Recorded) -> Notes:
     if recorded.arrivals.explained:
         words = "read that end no operation here: a peer's, or one given up"
         lines.append(f"{units.whole(recorded.arrivals.explained)} completions {words} {MEASURED}")
+    if recorded.unexplained:
+        kinds = ", ".join(f"{kind} {units.whole(count)}" for kind, count in recorded.unexplained.items())
+        lines.append(f"unexplained: {kinds} {DERIVED}")
     return Notes("outcomes", tuple(lines) or (units.NONE,))
 
 
