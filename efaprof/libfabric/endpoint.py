@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.libfabric.cdef import ffi
 from efaprof.libfabric.errors import FabricError
-from efaprof.libfabric.handle import Handle, new_handle
+from efaprof.libfabric.handle import Handle, check_open, new_handle
 from efaprof.libfabric.inflight import Pending
 from efaprof.libfabric.words import Cap
 
@@ -35,6 +35,7 @@ class Endpoint(Handle):
         self, domain: Domain, info: Info, av: AddressVector, cq: CompletionQueue, rx_cq: CompletionQueue
     ) -> None:
         """Open, bind and enable an endpoint of `domain`."""
+        check_open(domain, av, cq, rx_cq)
         library, raw = domain.library, new_handle()
         library.check("fi_endpoint", library.shim.efaprof_fi_endpoint(domain.raw, info.raw, raw))
         super().__init__(library, raw[0], (domain, av, cq) if cq is rx_cq else (domain, av, cq, rx_cq))

@@ -25,7 +25,8 @@ class Handle:
         self._needs: list[Handle] = []
         self._users: list[Handle] = []
         for other in needs:
-            self._depend_on(other)
+            self._needs.append(other)
+            other._users.append(self)
 
     @property
     def is_open(self) -> bool:
@@ -57,11 +58,6 @@ class Handle:
         ops = ffi().new("void **")
         return self.library.shim.efaprof_fi_open_ops(self.raw, name.encode(), ops) == 0 and bool(ops[0])
 
-    def _depend_on(self, other: Handle) -> None:
-        _ = other.raw
-        self._needs.append(other)
-        other._users.append(self)
-
     def __enter__(self) -> Self:
         return self
 
@@ -69,6 +65,12 @@ class Handle:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def check_open(*handles: Handle) -> None:
+    """Closed for the first that is not open: asked before something is opened that needs them."""
+    for one in handles:
+        _ = one.raw
 
 
 def new_handle() -> Any:

@@ -134,6 +134,14 @@ class Libfabric:
             raise failed(_call_for(provider), _ENODATA, self.strerror(_ENODATA))
         return found
 
+    def everything(self) -> list[Info]:
+        """All that the providers offer, unasked: each entry with everything that it can do, and all that it requires.
+
+        Some providers (efa of 2.x) give an order of messages or remote memory access only to those who ask for it in
+        `getinfo`; here they are listed.
+        """
+        return self._read_all(self._call_getinfo(ffi().NULL, None, None, 0, None))
+
     def provider_names(self) -> list[str]:
         """Names of the providers that offer something, in libfabric's order."""
         names: list[str] = []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.libfabric.cdef import ffi
 from efaprof.libfabric.errors import FabricError
-from efaprof.libfabric.handle import Handle, new_handle
+from efaprof.libfabric.handle import Handle, check_open, new_handle
 from efaprof.libfabric.inflight import InFlight
 from efaprof.libfabric.words import AtomicKind, AtomicOp, AvType, Cap, CqFormat, Datatype, MrMode, WaitObj
 
@@ -30,6 +30,7 @@ class Fabric(Handle):
 
     def __init__(self, library: Libfabric, info: Info) -> None:
         """Open the fabric of `info`."""
+        _ = library.shim  # without it, what is opened could not be closed
         raw = ffi().new("struct fid_fabric **")
         library.check("fi_fabric", library.lib.fi_fabric(info.raw.fabric_attr, raw, ffi().NULL))
         super().__init__(library, ffi().cast("void *", raw[0]))
@@ -177,6 +178,8 @@ class MemoryRegion(Handle):
             raise FabricError("this provider's keys do not fit 64 bits (mr_mode RAW): this binding cannot pass them on")
         if MrMode.ENDPOINT in mode and endpoint is None:
             raise FabricError("this provider registers with an endpoint (mr_mode ENDPOINT)", hint="give endpoint=")
+        if endpoint is not None:
+            check_open(endpoint)
         library, raw = domain.library, new_handle()
         self._memory = ffi().from_buffer(buffer, require_writable=True)
         self.length = len(self._memory)

@@ -108,7 +108,7 @@ class CompletionQueue(Handle):
         text, prov_text = self.library.strerror(raw.err), self.strerror(raw.prov_errno, err_data)
         return CompletionError(
             f"an operation completed in error: {text} (provider: {prov_text or '-'}, code {raw.prov_errno})",
-            errno=int(raw.err),
+            errno=abs(raw.err),  # shm of 1.17 has it negative
             text=text,
             prov_errno=int(raw.prov_errno),
             prov_text=prov_text,

@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 from efaprof.libfabric import find
 from efaprof.libfabric.errors import FabricError
 from efaprof.libfabric.info import Info
-from efaprof.libfabric.library import READY_MODE, Libfabric
+from efaprof.libfabric.library import Libfabric
 from efaprof.libfabric.words import AtomicKind, AtomicOp, Cap, Datatype, EpType, Mode, Op
 
 if TYPE_CHECKING:
@@ -134,20 +134,10 @@ def is_named(name: str, wanted: str) -> bool:
 
 
 def _by_name(library: Libfabric) -> dict[str, list[Info]]:
-    """The entries of each provider, asked with as little readiness as gives all that it can do."""
     found: dict[str, list[Info]] = {}
-    for mode in (READY_MODE, READY_MODE | Mode.RX_CQ_DATA, _EVERY_MODE):
-        grouped: dict[str, list[Info]] = {}
-        for info in _infos(library, mode=mode):
-            grouped.setdefault(info.name, []).append(info)
-        for name, infos in grouped.items():
-            if name not in found or (_has_rma(infos) and not _has_rma(found[name])):
-                found[name] = infos
-    return {name: found[name] for name in library.provider_names() if name in found}
-
-
-def _has_rma(infos: list[Info]) -> bool:
-    return any(Cap.RMA in info.caps for info in infos)
+    for info in library.everything():
+        found.setdefault(info.name, []).append(info)
+    return found
 
 
 def _infos(library: Libfabric, **wish: Any) -> list[Info]:

@@ -54,9 +54,7 @@ def report_on(survey: Survey, *, provider: str | None, emulated: tuple[str, ...]
     version = "{}.{}".format(*survey.version)
     warnings = [f"{lost.name}: asking it failed: {lost.problem}" for lost in survey.lost]
     warnings += [f"{one.name}: {one.problem}" for one in survey.offers if one.problem]
-    warnings += [
-        f"no {name} in this libfabric {version}: what is shown of it is documented, not asked" for name in absent
-    ]
+    warnings += [f"{name} is not offered here: what is shown of it is documented, not asked" for name in absent]
     return FabricReport(survey.path, version, emulated, (*found, *map(_absent, absent)), tuple(warnings))
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from efaprof.libfabric import Cap, EpType
 from efaprof.report import units
 from efaprof.report.fabric_known import RC, SRD
+from efaprof.report.fabric_traits import UNLIMITED
 from efaprof.report.sections import LEGEND, Notes, Section, Table
 from efaprof.trace.layers import PROVENANCE_MARK
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from efaprof.report.fabric_traits import Value
 
 _DIRECTIONS = ((Cap.MSG, Cap.SEND | Cap.RECV), (Cap.RMA, Cap.READ | Cap.WRITE | Cap.REMOTE_READ | Cap.REMOTE_WRITE))
-_UNLIMITED = 1 << 62  # bytes: SIZE_MAX, less what some providers set aside
 
 
 def fabric_heading(report: FabricReport) -> str:
@@ -69,7 +69,7 @@ def _main(caps: Cap) -> Cap:
 
 def _limits(offer: Offer) -> str:
     info = offer.info
-    largest = "unlimited" if info.ep.max_msg_size >= _UNLIMITED else units.size(info.ep.max_msg_size)
+    largest = "unlimited" if info.ep.max_msg_size >= UNLIMITED else units.size(info.ep.max_msg_size)
     parts = [
         f"inject {units.size(info.tx.inject_size)}",
         f"message {largest}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from efaprof.libfabric import SIZE_MAX, AtomicKind, Cap, Datatype, MrMode, Op, Order, Protocol
+from efaprof.libfabric import AtomicKind, Cap, Datatype, MrMode, Op, Order, Protocol
 from efaprof.libfabric.words import AtomicOp
 from efaprof.report import units
 from efaprof.trace.layers import Provenance
@@ -83,6 +83,7 @@ _PATH_TEXT = {
     Paths.NONE: "none: stays on this host",
     Paths.UNKNOWN: "not reported",
 }
+UNLIMITED = 1 << 62  # bytes: SIZE_MAX, less what some providers set aside
 _ONE_PIECE_A_WRITE = frozenset({"efa-direct"})  # iov_limit is its sends'; a write of two pieces is refused when posted
 
 
@@ -144,7 +145,7 @@ def _ordering(offer: Offer) -> str:
     if Order.WAW in order and Order.RMA_WAW in order:
         kept.remove("RMA_WAW")
     limit = offer.info.ep.max_order_waw_size
-    if {"WAW", "RMA_WAW"} & set(kept) and limit != SIZE_MAX:
+    if {"WAW", "RMA_WAW"} & set(kept) and limit < UNLIMITED:
         kept.append(f"(writes ≤ {units.size(limit)})")
     return " ".join(kept)
 
