@@ -53,6 +53,7 @@ def scaled(name: str, layers: Sequence[Layer], factor: float = 0.0) -> Change:
 
 # Operations no longer wait for the completions of earlier ones before they are issued; everything else stays.
 WITHOUT_FENCES = Change(FENCE, Scenario(free_stage=Stamp.FENCED))
+# What every report says.
 STANDARD: tuple[Change, ...] = (
     *(scaled(layer.value, (layer,)) for layer in REPLAYED),
     *(scaled(name, layers) for name, layers in GROUPS.items()),

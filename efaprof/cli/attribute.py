@@ -30,6 +30,10 @@ def register(app: typer.Typer) -> None:
 def attribute(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
     by: Annotated[By, typer.Option(help="Also group operations by this.")] = By.KIND,
+    what_if: Annotated[
+        list[str] | None,
+        typer.Option("--what-if", metavar="CHANGE", help="Replay LAYER=0, LAYER=x0.5, fence=0, proxies=2; repeatable."),
+    ] = None,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.attribution/1), to stdout or FILE.")
     ] = None,
@@ -43,14 +47,16 @@ def attribute(
     Several RUNs are taken together. The tables made on the way stay in RUN and are used again; so does the report, as
     attribution.json.
     """
+    from efaprof.analyzers.replay import parse_change
     from efaprof.report.attribution_json import attribution_document
     from efaprof.report.attribution_report import report_on
     from efaprof.report.attribution_sections import attribution_heading, attribution_sections
     from efaprof.trace.reader import open_tables
 
+    changes = [parse_change(text) for text in what_if or ()]
     targets = Targets(as_json, as_markdown)
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
-    report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by)
+    report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by, what_if=changes)
     if strict:
         _check_explained(report)
     document = attribution_document(report)

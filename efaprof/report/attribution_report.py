@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import Recorded, summarise
+from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from efaprof.analyzers.replay import Change
     from efaprof.analyzers.verdict import Verdict
     from efaprof.report.decode_report import DecodeSection
     from efaprof.trace.manifest import Manifest
@@ -72,10 +74,12 @@ class AttributionReport:
         return PAYLOAD_VERIFIED if self.decode and self.decode.is_verified else self.recorded.delivery_level
 
 
-def report_on(runs: Sequence[tuple[Run, Tables]], *, by: By = By.KIND) -> AttributionReport:
+def report_on(
+    runs: Sequence[tuple[Run, Tables]], *, by: By = By.KIND, what_if: Sequence[Change] = ()
+) -> AttributionReport:
     """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
     recorded = summarise([tables for _, tables in runs], by)
-    steps = decode_section(*runs[0], recorded) if len(runs) == 1 else None
+    steps = decode_section(*runs[0], recorded, (*STANDARD, *what_if)) if len(runs) == 1 else None
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]
@@ -132,6 +136,8 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
         found.append(f"{steps.mismatches:,} tokens differ from the reference: the payload was not delivered right")
     if steps is not None and steps.decode.split.unfinished:
         found.append(f"{steps.decode.split.unfinished:,} operations of decode steps never completed")
+    if steps is not None and steps.decode.cut_edges:
+        found.append(f"{steps.decode.cut_edges:,} stamps contradict each other; replays leave them out")
     if recorded.movement is not None and recorded.movement.agrees is False:
         found.append("NIC counters do not agree with the operations: other traffic, another NIC, or shared memory")
     return list(dict.fromkeys(found))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from efaprof.analyzers.replay import FENCE, GROUPS, STANDARD
 from efaprof.analyzers.verdict import evidence
-from efaprof.trace.layers import Provenance
+from efaprof.trace.layers import Layer, Provenance
 
 if TYPE_CHECKING:
     from efaprof.analyzers.attribution import LayerSplit
@@ -38,6 +39,18 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
         },
         "layers": [_layer(decode, row) for row in split.layers],
         "groups": _groups(decode),
+        "recoverable_is_upper_bound": decode.is_upper_bound if split.changes else None,
+        "what_if": [
+            {"change": name, "recoverable_us": _estimate(value), "provenance": DERIVED}
+            for name, value in split.changes.items()
+            if name not in {change.name for change in STANDARD}
+        ],
+        "contradictions": decode.cut_edges,
+        "job_layers": [{"layer": layer.value, "us": us, "provenance": DERIVED} for layer, us in decode.job.items()],
+        "skew_by": [
+            {"rank": one.rank, "late_rank": one.late_rank, "us": one.us, "true_us": one.true_us, "provenance": DERIVED}
+            for one in decode.skew_by
+        ],
         "verdict": _verdict(decode),
     }
 
@@ -74,8 +87,9 @@ def _layer(decode: Decode, row: LayerSplit) -> dict[str, Any]:
         "us": _estimate(row.us),
         "share": row.share,
         "queue_us": row.queue_us,
-        "recoverable_us": None,
+        "recoverable_us": None if row.recoverable is None else _estimate(row.recoverable),
         "overlapped_us": row.overlapped_us,
+        **({"true_us": row.true_us} if row.layer is Layer.SKEW else {}),
         "tail_share": decode.split.tail.get(row.layer),
         "operations": None
         if spread is None
@@ -92,18 +106,18 @@ def _layer(decode: Decode, row: LayerSplit) -> dict[str, Any]:
 
 
 def _groups(decode: Decode) -> dict[str, Any]:
-    """Contribution of each group; what removing it would buy needs the replay, which this method has not."""
-    members = {
-        "host": ("ring", "proxy", "libfabric"),
-        "issue": ("kernel", "ring", "proxy", "libfabric"),
-        "receive": ("rx", "poll"),
-    }
-    us = {row.layer.value: row.us.value for row in decode.split.layers}
+    """Contribution of each group, and what removing it as a whole would buy: None where nothing was replayed."""
+    us = {row.layer: row.us.value for row in decode.split.layers}
+
+    def recoverable(name: str) -> dict[str, float | None] | None:
+        found = decode.split.changes.get(name)
+        return None if found is None else _estimate(found)
+
     found: dict[str, Any] = {
-        name: {"us": sum(us.get(layer, 0.0) for layer in layers), "recoverable_us": None}
-        for name, layers in members.items()
+        name: {"us": sum(us.get(layer, 0.0) for layer in layers), "recoverable_us": recoverable(name)}
+        for name, layers in GROUPS.items()
     }
-    return {**found, "fence": {"us": None, "recoverable_us": None}}
+    return {**found, FENCE: {"us": None, "recoverable_us": recoverable(FENCE)}}
 
 
 def _verdict(decode: Decode) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from efaprof.analyzers.replay import FENCE, GROUPS, STANDARD
 from efaprof.analyzers.verdict import evidence
 from efaprof.report import units
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
+from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
     from efaprof.analyzers.batches import Estimate
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 _NS_PER_US = 1e3
 _MOST_UNKNOWN = 5
 _MOST_EVIDENCE = 6
+_MOST_LATE = 3
 
 
 def decode_heading(section: DecodeSection, names: str, path: str) -> str:
@@ -33,7 +36,10 @@ def decode_heading(section: DecodeSection, names: str, path: str) -> str:
 def decode_sections(section: DecodeSection) -> list[Section]:
     """Layers, operations and verdict of the decode steps."""
     decode = section.decode
-    return [_layers(decode), _operations(section), _verdict(section)]
+    found: list[Section] = [_layers(decode)]
+    if decode.split.changes:
+        found.append(_recoverable(decode))
+    return [*found, _operations(section), _verdict(section)]
 
 
 def per_token(section: DecodeSection) -> str:
@@ -50,6 +56,7 @@ def _interval(value: Estimate) -> str:
 
 def _layers(decode: Decode) -> Table:
     rows = []
+    has_replays = bool(decode.split.changes)
     for row in decode.split.layers:
         half = None if row.us.lo is None else row.us.value - row.us.lo
         spread = decode.latencies.get(row.layer)
@@ -60,17 +67,47 @@ def _layers(decode: Decode) -> Table:
                 units.NONE if half is None else f"±{units.microseconds(half * _NS_PER_US)}",
                 units.percent(row.share),
                 units.bar(row.share),
+                *((_recovered(row.recoverable),) if has_replays else ()),
                 units.microseconds(row.overlapped_us * _NS_PER_US),
                 units.NONE if row.queue_us is None else units.microseconds(row.queue_us * _NS_PER_US),
                 units.microseconds(spread.p50_ns) if spread else units.NONE,
                 units.microseconds(spread.p99_ns) if spread else units.NONE,
             )
         )
+    bound = "≤ " if decode.is_upper_bound else ""
     columns = (
-        "layer", f"µs/step {DERIVED}", "95 %", f"share {DERIVED}", "of the step", f"overlapped {DERIVED}",
+        "layer", f"µs/step {DERIVED}", "95 %", f"share {DERIVED}", "of the step",
+        *((f"recoverable {bound}{DERIVED}",) if has_replays else ()), f"overlapped {DERIVED}",
         f"queue {DERIVED}", f"p50 µs/op {MEASURED}", f"p99 {MEASURED}",
     )  # fmt: skip
     return Table("layer", columns, tuple(rows), frozenset({"layer", "of the step"}))
+
+
+def _recovered(value: Estimate | None) -> str:
+    return units.NONE if value is None else units.microseconds(value.value * _NS_PER_US)
+
+
+def _recoverable(decode: Decode) -> Notes:
+    """What several layers would buy together, the changes asked for, and for whom the ranks waited."""
+    changes = decode.split.changes
+    together = "   ".join(f"{name} {_recovered(changes[name])}" for name in (*GROUPS, FENCE) if name in changes)
+    bound = " at most: the NIC's own ceiling is not calibrated" if decode.is_upper_bound else ""
+    lines = [f"{together} µs/step {DERIVED}{bound}"] if together else []
+    standard = {change.name for change in STANDARD}
+    lines += [
+        f"what if {name}: {_interval(value)} shorter {DERIVED}"
+        for name, value in changes.items()
+        if name not in standard
+    ]
+    skew = decode.split.of(Layer.SKEW)
+    if skew is not None and skew.us.value > 0:
+        late = ", ".join(
+            f"rank {one.rank} for rank {one.late_rank} {units.microseconds(one.us * _NS_PER_US)}"
+            for one in decode.skew_by[:_MOST_LATE]
+        )
+        true = units.microseconds((skew.true_us or 0) * _NS_PER_US)
+        lines.append(f"of skew, {true} µs {DERIVED} while the late rank computed; waited: {late}")
+    return Notes("together", tuple(lines))
 
 
 def _operations(section: DecodeSection) -> Notes:

@@ -21,8 +21,9 @@ QUIET_WIRE = {"utilisation_active": 0.02, "message_rate": 0.1, "communication_sh
 ALL_BUT_LATENCY = {
     "skew_share": 0.05, "skew_is_largest": 0.0, "elasticity_bytes": 0.05, "nic_grows_with_outstanding": 0.0,
     "proxy_busy": 0.1, "waiting_at_dequeue": 0.1, "eagain_per_post": 0.0, "at_window_limit": 0.1,
-    "elasticity_parallelism": 0.0, "delta_issue": 0.05, "delta_issue_upper": 0.05, "delta_fence": 0.01, "delta_receive": 0.05,
-    "receive_wait_share": 0.2, "issue_share": 0.1, "outstanding_over_limit": 0.1, "nic_share": 0.7,
+    "elasticity_parallelism": 0.0, "delta_issue": 0.05, "delta_issue_upper": 0.05, "delta_fence": 0.01,
+    "delta_receive": 0.05, "receive_wait_share": 0.2, "issue_share": 0.1, "outstanding_over_limit": 0.1,
+    "nic_share": 0.7,
 }  # fmt: skip
 
 

@@ -1,0 +1,57 @@
+"""Reports on runs with steps: the walked layers, what replays save, and a document that fits its schema."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from efaprof import report
+from efaprof.analyzers.replay import parse_change
+from efaprof.report.attribution_json import attribution_document
+from efaprof.report.attribution_report import report_on
+from efaprof.report.attribution_sections import attribution_heading, attribution_sections
+from efaprof.report.sections import as_terminal
+from efaprof.trace.reader import open_tables
+from efaprof.trace.steady import Steady, write_steady
+
+SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.attribution.1.json").read_text())
+STEADY = Steady(steps=60, commands=9, proxy_ns=9_000)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    run = write_steady(tmp_path_factory.mktemp("steady") / "run", STEADY)
+    return report_on([(run, open_tables(run))], what_if=[parse_change("proxy=x0.5"), parse_change("proxies=2")])
+
+
+def test_the_document_of_a_run_with_steps_fits_its_schema(made):
+    document = attribution_document(made)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert document["method"] == "critical-path"
+    assert document["conservation_error_ns"] == 0
+    assert document["coverage"] == 1
+    assert document["recoverable_is_upper_bound"] is True
+    layers = {row["layer"]: row for row in document["layers"]}
+    assert sum(row["us"]["value"] for row in layers.values()) == pytest.approx(STEADY.wall_ns / 1000, rel=1e-12)
+    assert layers["proxy"]["us"]["value"] == 9 * 9.0
+    assert layers["proxy"]["recoverable_us"]["value"] > 70
+    assert layers["skew"]["true_us"] == 0
+    assert "launch" not in layers
+    assert set(document["groups"]) == {"host", "issue", "receive", "fence"}
+    assert document["groups"]["issue"]["recoverable_us"]["value"] >= layers["proxy"]["recoverable_us"]["value"]
+    assert document["groups"]["fence"]["recoverable_us"]["value"] == 0
+    assert [row["change"] for row in document["what_if"]] == ["proxy=x0.5", "proxies=2"]
+    assert all(row["recoverable_us"]["value"] > 30 for row in document["what_if"])
+
+
+def test_the_terminal_report_keeps_to_one_screen_and_says_what_bounds_it(made):
+    text = as_terminal(attribution_heading(made), attribution_sections(made))
+    lines = text.splitlines()
+    assert "method critical-path" in lines[0]
+    assert len(lines) <= 45
+    assert "recoverable ≤" in text
+    assert "at most: the NIC's own ceiling is not calibrated" in text
+    assert "what if proxies=2" in text
