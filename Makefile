@@ -4,9 +4,11 @@ VENV ?= .venv
 PYTHON ?= python3
 BIN := $(VENV)/bin
 BUILD := build/dev
-SYSTEM_PACKAGES := python3-venv gcc g++ make libfabric-dev libfabric-bin
-LINT_PACKAGES := clang-format-14
+# libibverbs-dev: headers for the emulated EFA device; libfabric-bin: fi_info and fi_pingpong, which tests record.
+SYSTEM_PACKAGES := python3 python3-venv gcc g++ make git libfabric-dev libfabric-bin libibverbs-dev
 JOBS ?= $(shell nproc)
+# Errors are shown; what a machine's configuration makes pip remark on is not ours to say.
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
 
@@ -14,69 +16,77 @@ JOBS ?= $(shell nproc)
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+# Only Debian's packages are looked for by name; elsewhere the compiler and CMake say what is missing.
 .PHONY: system
 system:
-	@missing=""; for p in $(SYSTEM_PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
-	if [ -n "$$missing" ]; then \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "installing$$missing"; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
-	  else echo "missing packages; type: sudo apt-get install$$missing"; exit 1; fi; fi
+	@command -v dpkg-query >/dev/null || exit 0; \
+	missing=""; for p in $(SYSTEM_PACKAGES); do \
+	  [ "$$(dpkg-query -W -f '$${db:Status-Status}' $$p 2>/dev/null)" = installed ] || missing="$$missing $$p"; done; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" != 0 ]; then echo "missing packages; type: sudo apt-get install$$missing" >&2; exit 1; fi; \
+	echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing >/dev/null
 
+# Made anew when what it was made with is gone.
 $(BIN)/python: | system
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --upgrade pip
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "efaprof needs Python 3.11: make PYTHON=python3.11")'
+	$(PYTHON) -m venv --clear $(VENV)
 
-# The package itself, with its native libraries; again whenever a native or packaging file changed.
-NATIVE_SOURCES := $(shell find native instrument examples -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name CMakeLists.txt 2>/dev/null) CMakeLists.txt
-$(VENV)/.installed: pyproject.toml $(NATIVE_SOURCES) | $(BIN)/python
-	$(BIN)/pip install --quiet -e .
+# The package itself, with its native libraries; again whenever a native or packaging file changed, or a folder became
+# a package: the editable install remembers which were.
+NATIVE_SOURCES := CMakeLists.txt $(shell find native instrument -type f \
+  \( -name '*.cpp' -o -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.map' -o -name CMakeLists.txt \))
+PACKAGES := $(shell find -L efaprof -name __init__.py)
+$(VENV)/.installed: pyproject.toml $(NATIVE_SOURCES) $(PACKAGES) | $(BIN)/python
+	@echo "installing efaprof into $(VENV): its native parts are compiled, which takes a minute"
+	@$(PIP) install -e .
 	@touch $@
 
-$(VENV)/.test-tools: pyproject.toml $(VENV)/.installed
-	$(BIN)/pip install --quiet -e '.[test,plot]'
+# The package is there already: this adds what its extras name, and builds nothing.
+$(VENV)/.test-tools: $(VENV)/.installed
+	@echo "installing what the tests need"
+	@$(PIP) install 'efaprof[test,plot]'
 	@touch $@
 
-$(VENV)/.lint-tools: pyproject.toml $(VENV)/.test-tools
-	$(BIN)/pip install --quiet -e '.[lint]'
+$(VENV)/.lint-tools: $(VENV)/.installed
+	@echo "installing what the checks need"
+	@$(PIP) install 'efaprof[lint,plot]'
 	@touch $@
 
 .PHONY: install
 install: $(VENV)/.installed ## efaprof in .venv, its libraries built
 
-# Test programs, outside the package.
+# Test programs, outside the package. A build folder of another CMake is no use to this one.
 .PHONY: native
-native: $(VENV)/.installed
-	@$(BIN)/python -c 'import cmake' 2>/dev/null || $(BIN)/pip install --quiet cmake ninja
-	@$(BIN)/cmake -S . -B $(BUILD) -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DEFAPROF_TESTS=ON >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
-	@$(BIN)/cmake --build $(BUILD) -j$(JOBS) >>$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+native: $(VENV)/.test-tools ## the programs that tests and benchmarks run
+	@mkdir -p build; export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	{ [ $(BUILD)/build.ninja -nt $(VENV)/.test-tools ] || \
+	  cmake --fresh -S . -B $(BUILD) -G Ninja -DEFAPROF_TESTS=ON; } >$(BUILD).log 2>&1 && \
+	cmake --build $(BUILD) -j$(JOBS) >>$(BUILD).log 2>&1 || { cat $(BUILD).log >&2; exit 1; }
 
 .PHONY: demo
 demo: $(VENV)/.installed ## record, attribute and show the dispatch path on loopback
 	@BIN=$(BIN) examples/demo.sh
 
 .PHONY: test
-test: $(VENV)/.test-tools native ## the test suite
+test: native ## the test suite; ARGS=… goes to pytest
 	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q $(ARGS)
 
 .PHONY: test-slow
-test-slow: $(VENV)/.test-tools native ## the test suite with its long forms
+test-slow: native ## the test suite with its long forms
 	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q --slow $(ARGS)
 
 .PHONY: bench
-bench: $(VENV)/.test-tools native ## every benchmark table
+bench: native ## every benchmark table
 	@for b in bench/*.py; do EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python $$b || exit 1; done
 
-CLANG_FORMAT ?= $(shell command -v clang-format-14 || command -v clang-format)
 .PHONY: lint
 lint: $(VENV)/.lint-tools ## ruff, mypy --strict, import-linter, clang-format
-	@dpkg -s $(LINT_PACKAGES) >/dev/null 2>&1 || command -v clang-format >/dev/null || \
-	  { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(LINT_PACKAGES) >/dev/null; }
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	git ls-files '*.c' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(CLANG_FORMAT) --dry-run -Werror
+	git ls-files '*.c' '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run -Werror
 
 .PHONY: clean
 clean: ## remove what was built (not the runs)
