@@ -3,9 +3,10 @@
 set -euo pipefail
 efaprof=${BIN:-.venv/bin}/efaprof
 run=${RUN:-efaprof-demo-$(date +%Y%m%d-%H%M%S)-$$}
+steps=${STEPS:-300}
 
-echo "── 2 ranks, 8 layers, 300 decode steps: kernel (a CPU thread) → ring → proxy → libfabric → nic (loopback)"
-"$efaprof" bench dispatch --ranks 2 --layers 8 --steps 300 --warmup 20 -o "$run"
+echo "── 2 ranks, 8 layers, $steps decode steps: kernel (a CPU thread) → ring → proxy → libfabric → nic (loopback)"
+"$efaprof" bench dispatch --ranks 2 --layers 8 --steps "$steps" --warmup 20 -o "$run"
 echo
 echo "── where each token's time goes"
 "$efaprof" attribute "$run"
