@@ -85,9 +85,9 @@ class Rank:
         return wire
 
 
-def record(options: DispatchOptions, folder: Path) -> Recorded:
+def record(options: DispatchOptions, folder: Path, *more: str) -> Recorded:
     """Run to the end, which must be a good one, and read what was recorded."""
-    done = finish(start(options, "--json", rings=folder))
+    done = finish(start(options, "--json", *more, rings=folder))
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return Recorded(options, json.loads(done.stdout), *_read(options.ranks, folder))

@@ -11,9 +11,20 @@ constexpr uint64_t QUEUE = 8192;
 constexpr size_t BATCH = 16;
 constexpr uint64_t SEQ_MASK = 0xFFFFFFFFFFFFu;
 
+uint64_t power_of_two(uint64_t least) {
+    uint64_t value = 1;
+    while (value < least)
+        value *= 2;
+    return value;
+}
+
 } // namespace
 
-Completer::Completer(Engine &engine) : engine_(engine), receiver_(engine), events_(QUEUE) {}
+Completer::Completer(Engine &engine)
+    : engine_(engine), receiver_(engine),
+      // One look can find a full batch and, without immediates, a signal of every (source, channel).
+      most_found_(BATCH + (engine.has_imm ? 0 : engine.word_index(engine.ranks, 0))),
+      events_(power_of_two(QUEUE + most_found_)) {}
 
 uint32_t Completer::take_tests() {
     uint32_t tests = tests_;
@@ -32,8 +43,7 @@ uint32_t Completer::turn() {
 }
 
 void Completer::read() {
-    if (events_.room() < BATCH + uint64_t{engine_.ranks} * (engine_.channels + 1u))
-        return; // the delays hold too much back already
+    if (events_.room() < most_found_) return; // the delays hold too much back already
     fi_cq_data_entry entries[BATCH];
     size_t found = engine_.fabric.poll(entries, BATCH);
     tests_++;

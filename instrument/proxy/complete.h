@@ -30,6 +30,7 @@ private:
 
     Engine &engine_;
     Receiver receiver_;
+    uint64_t most_found_; // events of one look
     DueQueue<Event> events_;
     uint64_t last_seq_ = 0, last_channel_ = 0; // of the command that completed last
     uint32_t done_ = 0;

@@ -85,7 +85,7 @@ void Receiver::tell(uint32_t src, uint32_t channel, uint64_t seq, bool is_held) 
     }
     auto x = static_cast<uint16_t>((is_held ? RX_HELD : 0) | (is_signal ? RX_SIGNAL : 0));
     record_rx(seen_[word * protocol::WINDOW + seq % protocol::WINDOW], now, x, static_cast<uint16_t>(src),
-              static_cast<uint16_t>(channel), seq, protocol::pack_imm(src, channel, seq));
+              static_cast<uint16_t>(channel), seq, engine_.has_imm ? protocol::pack_imm(src, channel, seq) : 0);
 }
 
 } // namespace efaprof::dispatch

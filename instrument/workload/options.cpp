@@ -136,6 +136,7 @@ enum Code {
     WINDOW_CODE,
     INJECT,
     CORRUPT,
+    NO_IMM,
     TIMEOUT,
     JSON
 };
@@ -160,6 +161,7 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
                                    {"timeout", required_argument, nullptr, TIMEOUT},
                                    {"corrupt", required_argument, nullptr, CORRUPT},
+                                   {"no-imm", no_argument, nullptr, NO_IMM},
                                    {"json", no_argument, nullptr, JSON},
                                    {nullptr, 0, nullptr, 0}};
 
@@ -191,6 +193,7 @@ void take(Options &options, int code, const char *text) {
     case TIMEOUT: options.timeout_s = number32("timeout", text, 1, 3600); break;
     case INJECT: add_inject(options.inject, text); break;
     case CORRUPT: options.corrupt_step = static_cast<int64_t>(number("corrupt", text, 0, INT32_MAX)); break;
+    case NO_IMM: options.has_no_imm = true; break;
     case JSON: options.is_json = true; break;
     default: take_shape(options.shape, code, text);
     }

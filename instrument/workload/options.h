@@ -33,6 +33,7 @@ struct Options {
     uint32_t timeout_s = 60; // longest wait of a lane
     Inject inject = {};
     int64_t corrupt_step = -1; // tests only: damage one token of rank 0 in that step
+    bool has_no_imm = false;   // tests only: use the provider as if it carried no immediate
     bool is_json = false;
 };
 

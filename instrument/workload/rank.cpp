@@ -69,7 +69,7 @@ void connect(Engine &engine, Job &job, uint32_t threads) {
     fabric.message_bytes = protocol::token_bytes(options.shape);
     fabric.queue_entries = (size_t{options.shape.ranks} + 1) * options.window;
     engine.fabric.open(fabric);
-    engine.has_imm = engine.fabric.has_imm();
+    engine.has_imm = engine.fabric.has_imm() && !options.has_no_imm;
     if (!engine.has_imm && options.signal == SignalMode::Imm)
         fail(Cause::Refused, "provider %s carries no immediate data: use --signal fence or fence-batch",
              engine.fabric.provider_name());

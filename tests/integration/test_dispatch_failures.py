@@ -80,6 +80,12 @@ def test_a_provider_without_remote_writes_is_told_from_an_absent_one(monkeypatch
     )
 
 
+def test_immediates_are_refused_where_the_provider_carries_none():
+    done = run(small(), "--no-imm")
+    assert done.returncode == 2
+    assert "carries no immediate data: use --signal fence or fence-batch" in done.stderr
+
+
 @pytest.mark.parametrize("provider", ["tcp", "shm"])
 @pytest.mark.parametrize("mode", list(SignalMode))
 def test_a_flipped_bit_fails_the_run_and_names_the_token(provider, mode, tmp_path):

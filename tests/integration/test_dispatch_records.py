@@ -19,14 +19,16 @@ RUNS = [
     *((provider, ranks, signal, None) for provider in ("tcp", "shm") for ranks in (2, 3, 4) for signal in SignalMode),
     ("tcp", 2, SignalMode.IMM, 3),
     ("shm", 2, SignalMode.FENCE, 3),
+    *(("tcp", 3, signal, 2, "--no-imm") for signal in (SignalMode.FENCE, SignalMode.FENCE_BATCH)),
+    ("shm", 2, SignalMode.FENCE_BATCH, 3, "--no-imm"),
 ]
 
 
 @pytest.fixture(scope="module", params=RUNS, ids=lambda run: "-".join(str(part) for part in run if part))
 def recorded(request, tmp_path_factory):
-    provider, ranks, signal, threads = request.param
+    provider, ranks, signal, threads, *more = request.param
     options = DispatchOptions(provider=provider, ranks=ranks, signal=signal, threads=threads or 2, **SMALL)
-    return record(options, tmp_path_factory.mktemp("dispatch"))
+    return record(options, tmp_path_factory.mktemp("dispatch"), *more)
 
 
 def per_step(options):
@@ -84,7 +86,10 @@ def test_fences_are_those_that_the_signal_mode_asks_for(recorded):
         assert np.array_equal(seq(rank.stages[Stage.FENCE]), seq(fenced))
         has_imm = rank.issued["x"] & layout.X_IMM != 0
         is_signal = rank.issued["x"] >> 12 >= Command.SIGNAL
-        assert np.array_equal(has_imm, is_signal | (options.signal is SignalMode.IMM))
+        if not recorded.summary["immediate"]:
+            assert not has_imm.any()
+        else:
+            assert np.array_equal(has_imm, is_signal | (options.signal is SignalMode.IMM))
 
 
 def test_a_fenced_operation_is_called_after_all_earlier_ones_to_its_peer_completed(recorded):
@@ -132,7 +137,7 @@ def test_every_sequenced_operation_meets_exactly_one_arrival(recorded):
                 sent[source, int(op["peer"]), int(op["x"]) & 0xFF, int(wire)] = op
     assert arrivals.keys() == sent.keys()
     for (source, _, channel, wire), row in arrivals.items():
-        assert row["imm"] == source << 24 | channel << 16 | wire & 0xFFFF
+        assert row["imm"] == (source << 24 | channel << 16 | wire & 0xFFFF if recorded.summary["immediate"] else 0)
         kind = int(sent[source, _, channel, wire]["x"]) >> 12
         assert bool(row["x"] & layout.RX_SIGNAL) == (kind >= Command.SIGNAL)
 

@@ -337,7 +337,7 @@ struct efaprof_rx {
     uint16_t channel;
     uint8_t seq[6];
     uint16_t reserved;
-    uint32_t imm;
+    uint32_t imm; // 0 when it came without one: a signal's body was found in memory
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_rx, 32);
 
