@@ -69,10 +69,21 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
+class WhenKnown:
+    """A test that only a run of several can make: it stops a rule when it fails, not when its feature is unknown."""
+
+    test: Test
+
+    def outcome(self, features: Mapping[str, Feature]) -> bool:
+        """False only when the feature is known and fails."""
+        return self.test.outcome(features) is not False
+
+
+@dataclass(frozen=True, slots=True)
 class AllOf:
     """Holds when all of its tests do; unknown when none fails but one is unknown."""
 
-    tests: tuple[Test | AnyOf, ...]
+    tests: tuple[Test | AnyOf | WhenKnown, ...]
 
     def outcome(self, features: Mapping[str, Feature]) -> bool | None:
         """Three-valued and."""
@@ -130,6 +141,9 @@ RULES: tuple[Rule, ...] = (
                         AllOf((_at_least("nic_grows_with_outstanding", 1.0), _below("proxy_busy", 0.70))),
                     )
                 ),
+                WhenKnown(_at_least("elasticity_operations", 0.50)),
+                WhenKnown(_at_least("elasticity_parallelism", -0.05)),
+                WhenKnown(_below("elasticity_parallelism", 0.05)),
             )
         ),
         "E1",
@@ -182,15 +196,22 @@ LAST_RULE = Rule(
 )
 
 
-def tests_of(condition: Test | AnyOf | AllOf) -> list[Test]:
+Condition = Test | AnyOf | AllOf | WhenKnown
+
+
+def tests_of(condition: Condition) -> list[Test]:
     """Every test of a condition, in reading order."""
     if isinstance(condition, Test):
         return [condition]
+    if isinstance(condition, WhenKnown):
+        return [condition.test]
     return [found for part in condition.tests for found in tests_of(part)]
 
 
-def describe(condition: Test | AnyOf | AllOf, features: Mapping[str, Feature]) -> str:
+def describe(condition: Condition, features: Mapping[str, Feature]) -> str:
     """A condition with the numbers that it was tested on."""
+    if isinstance(condition, WhenKnown):
+        return f"{describe(condition.test, features)} when known"
     if isinstance(condition, Test):
         found = features.get(condition.feature)
         value = "unknown" if found is None else f"{found.value:.2f} [{found.lo:.2f}, {found.hi:.2f}]"

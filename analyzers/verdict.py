@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from efaprof.analyzers.rules import LAST_RULE, RULES, Feature, describe, tests_of
+from efaprof.analyzers.rules import LAST_RULE, RULES, Feature, WhenKnown, describe, tests_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -139,7 +139,8 @@ def _runner_up(features: Mapping[str, Feature], holding: list[str]) -> str | Non
     for rule in (*RULES, LAST_RULE):
         if rule.label in holding:
             continue
-        parts = rule.condition.tests
+        # What would only be asked of several runs is no step nearer to holding.
+        parts = [part for part in rule.condition.tests if not isinstance(part, WhenKnown) or not part.outcome(features)]
         outcomes = [part.outcome(features) for part in parts]
         score = sum(outcome is True for outcome in outcomes) / len(parts) - 0.01 * sum(o is None for o in outcomes)
         failed = next((part for part, outcome in zip(parts, outcomes, strict=True) if outcome is not True), None)
