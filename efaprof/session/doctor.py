@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from efaprof import native
 from efaprof.errors import EfaprofError
-from efaprof.session import cpu, host, nic, workspace
 from efaprof.libfabric.find import find_libfabrics
+from efaprof.session import cpu, host, nic, workspace
 from efaprof.session.probes import INTERPOSER
 from efaprof.session.size import format_size
 from efaprof.trace.layout import Clock
