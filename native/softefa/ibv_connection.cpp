@@ -234,7 +234,6 @@ uint8_t *ring_map(int fd, uint64_t bytes) {
     close(fd);
     errno = error;
     if (map == MAP_FAILED) return nullptr;
-    madvise(map, bytes, MADV_DONTFORK); // a forked child must not ring the parent's doorbells
     return static_cast<uint8_t *>(map);
 }
 

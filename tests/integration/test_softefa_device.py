@@ -60,6 +60,11 @@ MISTAKES = {  # what is wrong, with which operation, the status that EFA has for
 }  # fmt: skip
 
 
+def test_a_message_from_a_stranger_arrives_with_its_address(poster):
+    done = on_softefa(poster, "-o", "send", "-n", "100", "-s", "64", "-E", "stranger")
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_ends_in_its_own_error_completion(poster, mistake):
     operation, status = MISTAKES[mistake]

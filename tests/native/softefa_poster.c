@@ -241,6 +241,9 @@ static bool poll_one(void) {
         else if (!receive)
             q[i].in_flight--;
     }
+    if (receive && by_mistake("stranger") &&
+        (e->u.rx.ah != SOFTEFA_AH_UNKNOWN || memcmp(e->ex.src_gid, &peer.gid, sizeof peer.gid) != 0))
+        fail(WRONG, "the address of a sender without a handle");
     if (flags & SOFTEFA_CQE_IMM) {
         last_imm = e->imm;
         if (last_imm - 0x5000 >= SLOTS) fail(WRONG, "immediate data");
@@ -299,7 +302,7 @@ static void run(void) {
     barrier();
     if (rank == 0)
         post_all();
-    else if (*mistake == 0 && (is_send() || has_imm()))
+    else if ((*mistake == 0 || by_mistake("stranger")) && (is_send() || has_imm()))
         wait_until(&completions[1], count, "waiting for receives");
     barrier();
     if (!source && !is_send()) verify();
