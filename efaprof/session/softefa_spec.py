@@ -37,7 +37,7 @@ class Emulation:
     retries: int = 7  # losses of one packet, after which the peer counts as unresponsive
     corrupt: float = 0.0  # probability that a bit of a part's last byte arrives flipped
     corrupt_after: int = 0  # operations of each queue pair that arrive whole first
-    rnr_ns: float = 20e3  # pause before a send to a queue without receives is tried again
+    rnr_ns: float = 100e3  # pause before a send to a queue without receives is tried again
     timeout_ns: float = 100e6  # how long a dead peer is waited for
     window: int = 0  # operations of one queue pair in flight
     mtu: int = 8928  # payload bytes of a packet
@@ -142,7 +142,7 @@ _KNOBS: Final[dict[str, _Knob]] = {
     "retries": _Knob("retries", _whole, "whole number", "7", most=64),
     "corrupt": _Knob("corrupt", _share, "share", "0.01", most=1.0),
     "corrupt_after": _Knob("corrupt_after", _whole, "whole number", "50", most=2**32 - 1),
-    "rnr": _Knob("rnr_ns", _time, "time", "20us"),
+    "rnr": _Knob("rnr_ns", _time, "time", "100us"),
     "timeout": _Knob("timeout_ns", _time, "time", "100ms"),
     "window": _Knob("window", _whole, "whole number", "64", most=2**20),
     "mtu": _Knob("mtu", _whole, "whole number", "8928", least=256, most=65535),

@@ -18,7 +18,7 @@ struct Model {
     double loss = 0;            // probability that a packet is lost
     double rto_ns = 50e3;       // what one loss costs
     double corrupt = 0;         // probability that one bit of a part arrives flipped
-    double rnr_ns = 20e3;       // pause before a send to a queue without receives is tried again
+    double rnr_ns = 100e3;      // pause before a send to a queue without receives is tried again
     double timeout_ns = 100e6;  // how long a dead peer is waited for
     uint32_t corrupt_after = 0; // operations of each queue pair that are left whole first: a protocol's own greetings
     uint32_t window = 0;        // operations in flight of one queue pair; 0: no limit
