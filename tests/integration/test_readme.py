@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -243,9 +245,16 @@ def test_open_serves_the_run_once(recorded, command):
 # ---- the pasted output ------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Demo:
+    """What `make demo` printed, with fewer steps, and the report that it left."""
+
+    lines: list[str]
+    document: dict[str, Any]
+
+
 @pytest.fixture(scope="module")
-def the_demo(tmp_path_factory) -> list[str]:
-    """What `make demo` prints, with fewer steps."""
+def demo(tmp_path_factory) -> Demo:
     script, scripts = REPO / "examples" / "demo.sh", Path(sysconfig.get_path("scripts"))
     if not script.is_file() or not (scripts / "efaprof").exists():
         pytest.skip("no installed efaprof beside this Python: make install")
@@ -259,16 +268,27 @@ def the_demo(tmp_path_factory) -> list[str]:
         ["bash", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert (folder / "run" / "manifest.json").is_file()
-    return done.stdout.splitlines()
+    return Demo(done.stdout.splitlines(), json.loads((folder / "run" / "attribution.json").read_text()))
 
 
-def test_the_demo_shows_table_verdict_timeline_and_what_to_type_next(the_demo):
-    text = "\n".join(the_demo)
+def test_the_demo_shows_table_verdict_timeline_and_what_to_type_next(demo):
+    text = "\n".join(demo.lines)
     assert re.search(r"^verdict  step .* · path ", text, re.MULTILINE)
     assert re.search(r"^delivery L3 ", text, re.MULTILINE)
     assert re.search(r"^run/trace\.pftrace(\.gz)?$", text, re.MULTILINE)
     assert re.search(r"^next: \S+efaprof open run ", text, re.MULTILINE)
+
+
+def test_the_demos_layers_sum_to_its_steps_and_nothing_was_lost(demo):
+    made = demo.document
+    assert (made["steps"], made["steps_excluded"]) == (40, {"warm-up": 20})
+    assert made["conservation_error_ns"] == 0
+    assert sum(layer["us"]["value"] for layer in made["layers"]) == pytest.approx(made["wall_us"]["value"], rel=1e-9)
+    assert made["coverage"] >= 0.99
+    assert (made["drops"], made["unmatched"]) == (0, {})
+    assert made["operations"]["per_step"]["count"] == pytest.approx(made["operations"]["predicted"])
+    assert (made["operations"]["mismatches"], made["delivery"]["level"]) == (0, 3)
+    assert made["verdict"]["path"]
 
 
 NUMBER = r"[±+-]?(?:\d{1,3}(?: \d{3})+|\d+)(?:\.\d+)?"  # 1 204 331 is one
@@ -283,16 +303,16 @@ def shape(line: str) -> str:
     return re.sub(r" +", " ", line).strip()
 
 
-def test_every_line_of_the_sample_is_of_the_real_form(the_demo):
+def test_every_line_of_the_sample_is_of_the_real_form(demo):
     layers = {layer.value for layer in Layer}
-    real = {shape(line) for line in the_demo}
-    rows = {line.split()[0]: shape(line) for line in the_demo if line.split() and line.split()[0] in layers}
+    real = {shape(line) for line in demo.lines}
+    rows = {line.split()[0]: shape(line) for line in demo.lines if line.split() and line.split()[0] in layers}
     for line in sample():
         word = line.split()[0]
         if word in layers:
             # A cell without a value is a dash; which ones are depends on the run.
             assert len(shape(line).replace("–", "#").split()) == len(rows[word].replace("–", "#").split()), line
         elif word in {"verdict", "because"}:
-            assert any(found.split()[:2] == line.split()[:2] for found in the_demo if found.strip()), line
+            assert any(found.split()[:2] == line.split()[:2] for found in demo.lines if found.strip()), line
         else:
             assert shape(line) in real, line
