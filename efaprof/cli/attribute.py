@@ -13,9 +13,10 @@ from efaprof.analyzers.by import By
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
 from efaprof.cli.targets import Targets
-from efaprof.errors import TraceError
+from efaprof.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.replay import Change
     from efaprof.report.attribution_report import AttributionReport
     from efaprof.trace.rundir import Run
 
@@ -34,6 +35,12 @@ def attribute(
         list[str] | None,
         typer.Option("--what-if", metavar="CHANGE", help="Replay LAYER=0, LAYER=x0.5, fence=0, proxies=2; repeatable."),
     ] = None,
+    lever: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lever", metavar="NAME", help="RUNs differ in this (channels, hidden, …): elasticities; repeatable."
+        ),
+    ] = None,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.attribution/1), to stdout or FILE.")
     ] = None,
@@ -44,8 +51,8 @@ def attribute(
 ) -> None:
     """Show where the time of a run's operations goes, layer by layer.
 
-    Several RUNs are taken together. The tables made on the way stay in RUN and are used again; so does the report, as
-    attribution.json.
+    Several RUNs are taken together, or compared with --lever. The tables made on the way stay in RUN and are used
+    again; so does the report, as attribution.json.
     """
     from efaprof.analyzers.replay import parse_change
     from efaprof.report.attribution_json import attribution_document
@@ -56,12 +63,39 @@ def attribute(
     changes = [parse_change(text) for text in what_if or ()]
     targets = Targets(as_json, as_markdown)
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
+    if lever:
+        _compare(chosen, lever, targets, by=by, what_if=changes, is_strict=strict)
+        return
     report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by, what_if=changes)
     if strict:
         _check_explained(report)
     document = attribution_document(report)
     _keep(chosen, document)
     targets.write(document, attribution_heading(report), attribution_sections(report))
+
+
+def _compare(
+    chosen: list[Run], levers: list[str], targets: Targets, *, by: By, what_if: list[Change], is_strict: bool
+) -> None:
+    """Report on the first run with what all of them say together."""
+    from efaprof.report.attribution_json import attribution_document
+    from efaprof.report.attribution_report import report_on
+    from efaprof.report.attribution_sections import attribution_heading, attribution_sections
+    from efaprof.report.lever_report import lever_keys, lever_report, lever_sections
+    from efaprof.trace.reader import open_tables
+
+    if len(chosen) < 2:
+        raise UsageError("--lever compares several runs", hint="efaprof attribute RUN RUN … --lever channels")
+    reports = [report_on([(run, open_tables(run, is_strict=is_strict))], by=by, what_if=what_if) for run in chosen]
+    if is_strict:
+        for report in reports:
+            _check_explained(report)
+    found = lever_report(reports, levers)
+    targets.write(
+        attribution_document(found.first) | lever_keys(found),
+        attribution_heading(found.first),
+        [*attribution_sections(found.first), *lever_sections(found)],
+    )
 
 
 def _check_explained(report: AttributionReport) -> None:
