@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -24,10 +25,13 @@ struct Path {
     char text[PATH_MAX];
 };
 
-template <typename... Args> Path path(const Nic &nic, const char *format, Args... args) {
+__attribute__((format(printf, 2, 3))) Path path(const Nic &nic, const char *format, ...) {
     Path p;
-    int n = snprintf(p.text, sizeof p.text, "%s/sysfs", nic.dir);
-    snprintf(p.text + n, sizeof p.text - static_cast<size_t>(n), format, args...);
+    const int n = snprintf(p.text, sizeof p.text, "%s/sysfs", nic.dir);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(p.text + n, sizeof p.text - static_cast<size_t>(n), format, args);
+    va_end(args);
     return p;
 }
 
