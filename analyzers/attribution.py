@@ -19,6 +19,7 @@ NS_PER_US = 1_000.0
 DRIFT_LEVEL = 0.01
 CRITICAL_PATH, EXCLUSIVE = "critical-path", "exclusive"
 RECOVERABLE = "_recoverable_ns"
+WALKED = "_walked"
 TRUE_SKEW = "true_skew_ns"
 
 
@@ -32,6 +33,7 @@ class LayerSplit:
     overlapped_us: float  # open, but under another layer
     queue_us: float | None  # summed over operations; only ring has one
     recoverable: Estimate | None = None  # what the step would be shorter by without it; None where nothing was replayed
+    walked: float | None = None  # operations a step whose time here is on the critical path
     true_us: float | None = None  # of skew: the part in which the late rank computed
 
 
@@ -120,7 +122,7 @@ def _mean_over_ranks(decode: pl.DataFrame, layers: list[Layer]) -> pl.DataFrame:
     """One row per step that all ranks have, in order of time."""
     ranks = decode["rank"].n_unique()
     wanted = {name for layer in layers for name in (f"{layer}_ns", f"{layer}_overlapped_ns")} | {TRUE_SKEW}
-    names = [name for name in decode.columns if name in wanted or name.endswith(RECOVERABLE)]
+    names = [name for name in decode.columns if name in wanted or name.endswith((RECOVERABLE, WALKED))]
     return (
         decode.group_by("step")
         .agg(pl.mean("wall_ns", "queue_ns", *names), pl.min("begin_ns"), ranks=pl.len())
@@ -140,6 +142,9 @@ def _layer_split(by_step: pl.DataFrame, layer: Layer, wall_us: float, batching: 
         queue_us=_mean_us(by_step, "queue_ns") if layer is Layer.RING else None,
         recoverable=estimate(by_step[recoverable].to_numpy() / NS_PER_US, batching)
         if recoverable in by_step.columns
+        else None,
+        walked=float(by_step[f"{layer}{WALKED}"].mean())  # type: ignore[arg-type]
+        if f"{layer}{WALKED}" in by_step.columns
         else None,
         true_us=_mean_us(by_step, TRUE_SKEW) if layer is Layer.SKEW else None,
     )

@@ -10,7 +10,7 @@ import polars as pl
 from efaprof.analyzers.graph import EMPTY_CHUNK, build
 from efaprof.analyzers.replay import STANDARD, recoverable
 from efaprof.analyzers.stamps import LAYERS, Limits
-from efaprof.analyzers.walk import walk, walk_job
+from efaprof.analyzers.walk import WALKED_STAGES, walk, walk_job
 from efaprof.trace.layers import Layer
 from efaprof.trace.widerow import DispatchChunk
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from efaprof.analyzers.replay import Change
 
 WALKED = tuple(layer for layer in LAYERS if layer is not Layer.LAUNCH)
-_COSTS = (*(f"{layer}_ns" for layer in WALKED), "true_skew_ns")
+_COSTS = (*(f"{layer}_ns" for layer in WALKED), *(f"{layer}_walked" for layer in WALKED_STAGES), "true_skew_ns")
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class CriticalPath:
     def split(self, chunk: DispatchChunk) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
         """(one row per rank and step, one per window, one per step of the job).
 
-        The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`, true_skew_ns,
-        walk_clip_ns and `<change>_recoverable_ns`; the others are those of efaprof.analyzers.walk.
+        The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`,
+        `<layer>_walked`, true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of efaprof.analyzers.walk.
         """
         graph = build(chunk, self._context, self.limits)
         walked, job = walk(graph), walk_job(graph)

@@ -34,6 +34,15 @@ if TYPE_CHECKING:
     Times = NDArray[np.int64]
 
 NOBODY = -1
+# Which stages say that an operation's time in a layer is on the path.
+WALKED_STAGES: dict[Layer, tuple[Stamp, ...]] = {
+    Layer.KERNEL: (Stamp.PUBLISH,),
+    Layer.RING: (Stamp.SEEN,),
+    Layer.PROXY: (Stamp.CALL,),
+    Layer.LIBFABRIC: (Stamp.RETURN,),
+    Layer.NIC: (Stamp.ARRIVAL, Stamp.DONE),
+    Layer.RX: (Stamp.SIGNAL,),
+}
 # Layers of an operation whose U is the union over the operations walked: from … to ….
 _SPANS: tuple[tuple[Layer, Stamp, Stamp], ...] = (
     (Layer.KERNEL, Stamp.ENTER, Stamp.PUBLISH),
@@ -58,9 +67,10 @@ class Walked:
 def walk(graph: StepGraph) -> Walked:
     """The rank-local walk of every step that is not context.
 
-    `windows` has rank, step, wall_ns, layer and phase (those of the gate; null after the last one), peer and channel of
-    the operation that let it go (null: none did), `<layer>_ns`, which sum to wall_ns, true_skew_ns (the part of skew in
-    which the late rank computed), late_rank and clip_ns.
+    `windows` has rank, step, end_ns, wall_ns; layer and phase of the gate (null after the last one); peer and channel
+    of the operation that let it go (null: none did); `<layer>_ns`, which sum to wall_ns; `<layer>_walked`, the
+    operations on the path there, those that the window cuts in part; true_skew_ns, the part of skew in which the late
+    rank computed; late_rank and clip_ns. An operation walked over only in the next chunk adds nothing to U here.
     """
     windows, overlapped = [], []
     for own in graph.ranks:
@@ -137,6 +147,10 @@ def _walk_rank(graph: StepGraph, own: RankSteps) -> tuple[pl.DataFrame, NDArray[
             "peer": _masked(_taken(columns["rank"], operation), nobody),
             "channel": _masked(_taken(columns["channel"], operation), nobody),
             **_layers(found),
+            **{
+                f"{layer}_walked": found["walked"][:, list(stages)].sum(axis=1)
+                for layer, stages in WALKED_STAGES.items()
+            },
             "true_skew_ns": found["late_own_ns"],
             "clip_ns": found["clip_ns"],
             "late_rank": _masked(found["late_rank"].astype(np.int64), found["late_rank"] == NOBODY),

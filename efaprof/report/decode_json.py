@@ -89,6 +89,7 @@ def _layer(decode: Decode, row: LayerSplit) -> dict[str, Any]:
         "queue_us": row.queue_us,
         "recoverable_us": None if row.recoverable is None else _estimate(row.recoverable),
         "overlapped_us": row.overlapped_us,
+        "walked_operations": row.walked,
         **({"true_us": row.true_us} if row.layer is Layer.SKEW else {}),
         "tail_share": decode.split.tail.get(row.layer),
         "operations": None

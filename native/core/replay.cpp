@@ -112,6 +112,7 @@ public:
                 result_.operation = static_cast<int32_t>(static_cast<uint64_t>(from) % graph_.operations);
             int64_t reached = step(node, from, time);
             result_.ns[label_of(node, from)] += time - reached;
+            if (reached < time) count(node, from, time - reached);
             stuck = reached < time ? 0 : stuck + 1;
             time = reached;
             node = from;
@@ -133,6 +134,13 @@ private:
         auto at = static_cast<uint64_t>(node);
         bool is_completion = at / graph_.operations >= static_cast<uint64_t>(graph_.done_stage);
         visited_[at % graph_.operations] |= is_completion ? 3 : 1;
+    }
+    void count(int32_t node, int32_t from, int64_t on_way) {
+        if (!is_operation(node) || from < 0) return;
+        auto stage = static_cast<int32_t>(static_cast<uint64_t>(node) / graph_.operations);
+        if (stage != graph_.seen_stage || from == graph_.before[node])
+            result_.walked[stage] +=
+                static_cast<double>(on_way) / static_cast<double>(graph_.time[node] - graph_.time[from]);
     }
     // Time that the walk has reached after going from a node to the one before it.
     int64_t step(int32_t node, int32_t from, int64_t time) {

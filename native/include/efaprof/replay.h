@@ -16,6 +16,7 @@ extern "C" {
 #endif
 
 #define EFAPROF_LABELS 16
+#define EFAPROF_STAGES 16 /* at most */
 
 struct efaprof_graph {
     uint64_t nodes, operations, stages, gates, gate_base;
@@ -45,10 +46,13 @@ struct efaprof_window {
 };
 struct efaprof_walked {
     int64_t ns[EFAPROF_LABELS]; // these sum to time[start] − low
-    int64_t late_own_ns;        // of late_label: the part in which the late lane was computing
-    int64_t clip_ns;            // by how much nodes on the way came before what they followed
-    int32_t late_rank;          // the late lane, -1: none
-    int32_t operation;          // operation that let the gate go, -1: none did
+    // Nodes of each stage whose lag is on the way, one that the window's end cuts in part; of seen_stage only those
+    // that waited for no other operation.
+    double walked[EFAPROF_STAGES];
+    int64_t late_own_ns; // of late_label: the part in which the late lane was computing
+    int64_t clip_ns;     // by how much nodes on the way came before what they followed
+    int32_t late_rank;   // the late lane, -1: none
+    int32_t operation;   // operation that let the gate go, -1: none did
 };
 // Walks backward from the start of each window through the predecessor that came last. A rank's window that comes to
 // another rank's lane stays at home for the rest: own computing, and late_label. The time of a node without
