@@ -129,7 +129,7 @@ def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
 def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: DecodeSection | None) -> list[str]:
     found: list[str] = []
     for run, tables in runs:
-        found += run_warnings(run.manifest, tables.facts)
+        found += [*_bad_end(run.manifest), *run_warnings(run.manifest, tables.facts)]
     if recorded.overlap_clip_ns:
         found.append("some completions were read before their post had returned; their nic time is 0")
     if steps is not None and steps.mismatches:
@@ -141,6 +141,13 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
     if recorded.movement is not None and recorded.movement.agrees is False:
         found.append("NIC counters do not agree with the operations: other traffic, another NIC, or shared memory")
     return list(dict.fromkeys(found))
+
+
+def _bad_end(manifest: Manifest) -> list[str]:
+    """That the program failed: its steps may not be those of a good run."""
+    if manifest.signal is not None:
+        return [f"{manifest.program} was killed by signal {manifest.signal}"]
+    return [f"{manifest.program} ended with exit code {manifest.exit_code}"] if manifest.exit_code else []
 
 
 def run_warnings(manifest: Manifest, facts: Facts | None) -> list[str]:

@@ -123,6 +123,21 @@ def test_warnings_of_the_recording_and_of_the_reading_stand_in_the_report(tmp_pa
     assert any(line.startswith("4 records could not be written") for line in said)
 
 
+@pytest.mark.parametrize(
+    ("end", "said"),
+    [
+        ({"exit_code": 0}, []),
+        ({"exit_code": 1}, ["synth ended with exit code 1"]),
+        ({"exit_code": None, "signal": 40}, ["synth was killed by signal 40"]),
+    ],
+    ids=["well", "code", "signal"],
+)
+def test_a_program_that_failed_is_warned_of(tmp_path, end, said):
+    synth = SynthRun(tmp_path / "run")
+    synth.ring().op("msg.inject", 10, 20, ep=1)
+    assert [line for line in document(synth.finish(**end))["warnings"] if line.startswith("synth")] == said
+
+
 def test_what_the_recorder_told_is_not_told_twice(tmp_path):
     synth = SynthRun(tmp_path / "run")
     synth.ring(dropped=4).op("msg.inject", 10, 20, ep=1)
