@@ -21,10 +21,48 @@ for script in bench/*.py; do
   timeout "${BENCH_TIMEOUT:-600}" "$python" "$script" 2>&1 | sed 's/[[:space:]]*$//' || echo "(ended with status $?)"
   echo '```'
 done
+
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+efaprof() { "$python" -m efaprof "$@"; }
+dispatched() { # cores, then options of bench dispatch: the report of one run on that many cores
+  rm -rf "$folder/run"
+  taskset -c "0-$(($1 - 1))" "$python" -m efaprof bench dispatch "${@:2}" -o "$folder/run" 2>/dev/null &&
+    efaprof attribute "$folder/run"
+}
+
 echo
 echo "## efaprof bench dispatch, efaprof attribute"
 echo '```'
-run=$(mktemp -d)/run
-"$python" -m efaprof bench dispatch -o "$run" 2>/dev/null && "$python" -m efaprof attribute "$run"
-rm -rf "$(dirname "$run")"
+dispatched "$(nproc)"
+echo '```'
+
+echo
+echo "## The same on fewer cores: when the verdict stops being about the machine"
+echo '```'
+for cores in 2 4 6 8 12 16; do
+  [ "$cores" -le "$(nproc)" ] || continue
+  echo "$cores cores"
+  dispatched "$cores" | grep -E '^per token|path |waited for a core' | cut -c1-110
+done
+echo '```'
+
+echo
+echo "## 200 µs injected into every operation in one layer: 2 layers, 1 channel, 2 tokens"
+echo '```'
+for layer in none kernel ring proxy libfabric nic rx; do
+  inject=(); [ "$layer" = none ] || inject=(--inject "$layer=200us")
+  echo "injected into: $layer"
+  dispatched "$(nproc)" --layers 2 --channels 1 --tokens 2 --hidden 256 --steps 300 "${inject[@]}" |
+    grep -E '^(layer|compute|kernel|ring|proxy|libfabric|nic|rx|poll|skew) |path ' | cut -c1-128
+done
+echo '```'
+
+echo
+echo "## --signal imm against fence and fence-batch"
+echo '```'
+for signal in imm fence fence-batch; do
+  echo "signal: $signal"
+  dispatched "$(nproc)" --signal "$signal" | grep -E '^per token|^together|path ' | cut -c1-150
+done
 echo '```'
