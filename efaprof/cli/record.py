@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from efaprof import env
 from efaprof.errors import EfaprofError, RecordError
 from efaprof.session.options import DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
 from efaprof.session.probes import parse_probes
@@ -61,7 +62,8 @@ def record(
         float, typer.Option(metavar="MS", min=0.1, help="Milliseconds between samples of the NIC counters.")
     ] = DEFAULT_NIC_INTERVAL_S * 1000,
     libfabric: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Make CMD use this libfabric (preloaded).")
+        Path | None,
+        typer.Option(metavar="PATH", envvar=env.LIBFABRIC, help="Make CMD use this libfabric (preloaded)."),
     ] = None,
     probes: Annotated[
         str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,cpu.")

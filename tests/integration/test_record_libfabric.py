@@ -63,13 +63,16 @@ def test_both_ends_of_a_ping_pong_are_recorded(tmp_path, type_):
     assert max(written(tmp_path / "client").counters["nic.lo.tx_bytes"]) > 20 * 1024
 
 
-def test_a_libfabric_of_the_users_choice_is_what_the_program_loads(tmp_path):
+@pytest.mark.parametrize("way", ["option", "variable"])
+def test_a_libfabric_of_the_users_choice_is_what_the_program_loads(tmp_path, way):
     system = next(Path(line.split()[-1]) for line in _cached_libraries() if "libfabric.so.1 " in line)
     chosen = tmp_path / "libfabric.so.1"
     shutil.copy(system, chosen)
     code = "import ctypes; ctypes.CDLL('libfabric.so.1').fi_version();"
     code += "print([line.split()[-1] for line in open('/proc/self/maps') if 'libfabric' in line][0])"
-    done = efaprof("record", "-q", "-o", "r", "--libfabric", chosen, "--", sys.executable, "-c", code, cwd=tmp_path)
+    option = ("--libfabric", chosen) if way == "option" else ()
+    variable = {"EFAPROF_LIBFABRIC": str(chosen)} if way == "variable" else {}
+    done = efaprof("record", "-q", "-o", "r", *option, "--", sys.executable, "-c", code, cwd=tmp_path, env=variable)
     assert done.stdout == f"{chosen}\n"
 
 
