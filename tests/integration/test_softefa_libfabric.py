@@ -144,7 +144,7 @@ sys.exit(client.returncode or server.wait(10))
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("rdm", "tagged"), ("rdm", "msg"), ("dgram", "msg")])
-@pytest.mark.parametrize("emulate", ["", UNORDERED], ids=["in order", "reorder"])
+@pytest.mark.parametrize("emulate", [pytest.param("", marks=pytest.mark.slow, id="in order"), UNORDERED])
 def test_fi_pingpong_checks_its_payload_on_efa(kind, mode, emulate):
     need_softefa()
     if shutil.which("fi_pingpong") is None:
@@ -182,7 +182,7 @@ sys.exit(3 if wrong else 0)
 
 
 @pytest.mark.parametrize(
-    "emulate", ["", UNORDERED, "corrupt=0.2,corrupt_after=40"], ids=["in order", "reorder", "corrupt"]
+    "emulate", [pytest.param("", marks=pytest.mark.slow, id="in order"), UNORDERED, "corrupt=0.2,corrupt_after=40"]
 )
 def test_mpi_ping_pong_on_efa(emulate):
     need_softefa()
