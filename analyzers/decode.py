@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from efaprof.analyzers.attribution import NS_PER_US, DecodeSplit, decode_split
+from efaprof.analyzers.by import PathBy
 from efaprof.analyzers.critical import WALKED, CriticalPath
 from efaprof.analyzers.features import run_features
 from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter, step_counts
@@ -61,6 +62,16 @@ class LateRank:
 
 
 @dataclass(frozen=True, slots=True)
+class PathGroup:
+    """The part of the critical path of decode steps that belongs to one key."""
+
+    key: str | None  # None: after a step's last gate, or a gate that nobody let go
+    windows: int  # gates, and stretches after a last gate
+    us: float  # a step and rank; of a step or a rank its own mean
+    layers: dict[Layer, float]  # µs, which sum to `us`
+
+
+@dataclass(frozen=True, slots=True)
 class Decode:
     """Everything said about the decode steps of a run."""
 
@@ -76,6 +87,8 @@ class Decode:
     job: dict[Layer, float]  # µs a step along the job's critical path: no skew; empty without walks
     is_upper_bound: bool  # what replays save is: the NIC's ceiling is not known
     cut_edges: int  # contradictions among stamps that replays had to leave out
+    path_by: PathBy | None
+    groups: tuple[PathGroup, ...]  # by `path_by`, the largest first; steps and layers in their order
 
 
 @dataclass(slots=True)
@@ -87,6 +100,8 @@ class _Totals:
     is_walked: bool | None = None  # decided by the first chunk: there are waits
     windows: list[pl.DataFrame] = field(default_factory=list)
     job: list[pl.DataFrame] = field(default_factory=list)
+    path_by: PathBy | None = None
+    groups: list[pl.DataFrame] = field(default_factory=list)
     costs: list[pl.DataFrame] = field(default_factory=list)
     buckets: list[pl.DataFrame] = field(default_factory=list)
     kinds: list[pl.DataFrame] = field(default_factory=list)
@@ -120,7 +135,12 @@ class _Totals:
     def _walked(self, chunk: DispatchChunk) -> pl.DataFrame:
         found, windows, job = self.critical.split(chunk)
         decode = chunk.steps.filter(pl.col("kind") == "decode").select(pl.col("rank", "step").cast(pl.Int64))
-        late = windows.filter(pl.col("late_rank").is_not_null()).join(decode, on=["rank", "step"], how="semi")
+        windows = windows.join(decode, on=["rank", "step"], how="semi")
+        if self.path_by is not None:
+            sums = pl.sum("wall_ns", *(f"{layer}_ns" for layer in WALKED))
+            grouped = windows.group_by(pl.col(self.path_by.value).alias("key")).agg(sums, windows=pl.len())
+            self.groups.append(grouped.with_columns(pl.col("windows").cast(pl.Int64)))
+        late = windows.filter(pl.col("late_rank").is_not_null())
         self.windows.append(late.group_by("rank", "late_rank").agg(pl.sum("skew_ns", "true_skew_ns")))
         self.job.append(job.filter(pl.col("step").is_in(decode["step"].unique().implode())))
         counts = step_counts(chunk)
@@ -132,14 +152,19 @@ class _Totals:
 
 
 def decode(
-    chunks: Iterable[DispatchChunk], host: Host, *, limits: Limits | None = None, changes: Sequence[Change] = STANDARD
+    chunks: Iterable[DispatchChunk],
+    host: Host,
+    *,
+    limits: Limits | None = None,
+    changes: Sequence[Change] = STANDARD,
+    path_by: PathBy | None = None,
 ) -> Decode | None:
     """Analysis of the decode steps in these chunks, read once and in order; None when there are none.
 
     With waits the steps are walked and `changes` replayed under `limits`; without, the exclusive sweep splits them.
     """
     limits = limits or Limits()
-    totals = _Totals(CriticalPath(limits, changes))
+    totals = _Totals(CriticalPath(limits, changes), path_by=path_by)
     for chunk in chunks:
         totals.add(chunk)
     if not totals.costs:
@@ -169,6 +194,29 @@ def decode(
         job=_job(totals.job),
         is_upper_bound=limits.rate_ops_s is None,
         cut_edges=totals.critical.cut_edges,
+        path_by=path_by,
+        groups=_groups(totals.groups, path_by, costs),
+    )
+
+
+def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: pl.DataFrame) -> tuple[PathGroup, ...]:
+    if not parts:
+        return ()
+    rows = len(costs.filter(pl.col("kind") == "decode"))
+    # A rank has its steps, a step its ranks; everything else is a part of all of them.
+    shares = {PathBy.RANK: costs["rank"].n_unique(), PathBy.STEP: rows / max(costs["rank"].n_unique(), 1)}
+    per = rows / (shares.get(by, 1) if by else 1) * NS_PER_US
+    total = pl.concat(parts).group_by("key").agg(pl.all().sum())
+    in_order = by in {PathBy.STEP, PathBy.LAYER, PathBy.RANK}
+    total = total.sort("key", nulls_last=True) if in_order else total.sort("wall_ns", descending=True)
+    return tuple(
+        PathGroup(
+            key=None if row["key"] is None else str(row["key"]),
+            windows=row["windows"],
+            us=row["wall_ns"] / per,
+            layers={layer: row[f"{layer}_ns"] / per for layer in WALKED},
+        )
+        for row in total.to_dicts()
     )
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from efaprof.analyzers.by import PathBy
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.verdict import Verdict
     from efaprof.report.decode_report import DecodeSection
@@ -75,11 +76,17 @@ class AttributionReport:
 
 
 def report_on(
-    runs: Sequence[tuple[Run, Tables]], *, by: By = By.KIND, what_if: Sequence[Change] = ()
+    runs: Sequence[tuple[Run, Tables]],
+    *,
+    by: By = By.KIND,
+    path_by: PathBy | None = None,
+    what_if: Sequence[Change] = (),
 ) -> AttributionReport:
     """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
     recorded = summarise([tables for _, tables in runs], by)
-    steps = decode_section(*runs[0], recorded, (*STANDARD, *what_if)) if len(runs) == 1 else None
+    steps = (
+        decode_section(*runs[0], recorded, changes=(*STANDARD, *what_if), path_by=path_by) if len(runs) == 1 else None
+    )
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]

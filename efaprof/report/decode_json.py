@@ -45,6 +45,21 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
             for name, value in split.changes.items()
             if name not in {change.name for change in STANDARD}
         ],
+        "path_by": None
+        if decode.path_by is None
+        else {
+            "key": decode.path_by.value,
+            "groups": [
+                {
+                    "key": group.key,
+                    "windows": group.windows,
+                    "us": group.us,
+                    "layers_us": {layer.value: us for layer, us in group.layers.items()},
+                    "provenance": DERIVED,
+                }
+                for group in decode.groups
+            ],
+        },
         "contradictions": decode.cut_edges,
         "job_layers": [{"layer": layer.value, "us": us, "provenance": DERIVED} for layer, us in decode.job.items()],
         "skew_by": [

@@ -17,6 +17,7 @@ from efaprof.trace.survey import survey
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from efaprof.analyzers.by import PathBy
     from efaprof.analyzers.recorded import Recorded
     from efaprof.analyzers.replay import Change
     from efaprof.trace.reader import Tables
@@ -43,13 +44,20 @@ class DecodeSection:
 
 
 def decode_section(
-    run: Run, tables: Tables, recorded: Recorded, changes: Sequence[Change] = STANDARD
+    run: Run,
+    tables: Tables,
+    recorded: Recorded,
+    *,
+    changes: Sequence[Change] = STANDARD,
+    path_by: PathBy | None = None,
 ) -> DecodeSection | None:
     """Section for a run that has marked decode steps, else None; keeps the step costs beside the run's tables."""
     if not tables.facts.records.get("mark"):
         return None
     host = _host(tables, recorded)
-    found = decode(dispatch.chunks(survey(run.raw_files)), host, limits=_limits(run, host), changes=changes)
+    found = decode(
+        dispatch.chunks(survey(run.raw_files)), host, limits=_limits(run, host), changes=changes, path_by=path_by
+    )
     if found is None:
         return None
     found.step_costs.write_parquet(tables.folder / COSTS_NAME)

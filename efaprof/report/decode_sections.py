@@ -20,6 +20,7 @@ _NS_PER_US = 1e3
 _MOST_UNKNOWN = 5
 _MOST_EVIDENCE = 6
 _MOST_LATE = 3
+_MOST_GROUPS = 8
 
 
 def decode_heading(section: DecodeSection, names: str, path: str) -> str:
@@ -39,6 +40,8 @@ def decode_sections(section: DecodeSection) -> list[Section]:
     found: list[Section] = [_layers(decode)]
     if decode.split.changes:
         found.append(_recoverable(decode))
+    if decode.groups:
+        found.append(_path_groups(decode))
     return [*found, _operations(section), _verdict(section)]
 
 
@@ -81,6 +84,28 @@ def _layers(decode: Decode) -> Table:
         f"queue {DERIVED}", f"p50 µs/op {MEASURED}", f"p99 {MEASURED}",
     )  # fmt: skip
     return Table("layer", columns, tuple(rows), frozenset({"layer", "of the step"}))
+
+
+def _path_groups(decode: Decode) -> Table:
+    """The critical path by a key; of many keys those with the most time."""
+    shown = decode.groups
+    if len(shown) > _MOST_GROUPS:
+        largest = sorted(shown, key=lambda group: group.us, reverse=True)[:_MOST_GROUPS]
+        shown = tuple(group for group in shown if group in largest)
+    layers = [row.layer for row in decode.split.layers]
+    rows = tuple(
+        (
+            units.NONE if group.key is None else group.key,
+            units.microseconds(group.us * _NS_PER_US),
+            *(units.microseconds(group.layers.get(layer, 0.0) * _NS_PER_US) for layer in layers),
+        )
+        for group in shown
+    )
+    title = f"path by {decode.path_by}"
+    more = f" (of {len(decode.groups)})" if len(shown) < len(decode.groups) else ""
+    return Table(
+        title + more, (title, f"µs/step {DERIVED}", *(layer.value for layer in layers)), rows, frozenset({title})
+    )
 
 
 def _recovered(value: Estimate | None) -> str:

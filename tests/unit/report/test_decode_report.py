@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from efaprof import report
+from efaprof.analyzers.by import PathBy
 from efaprof.analyzers.replay import parse_change
 from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
@@ -55,3 +56,22 @@ def test_the_terminal_report_keeps_to_one_screen_and_says_what_bounds_it(made):
     assert "recoverable ≤" in text
     assert "at most: the NIC's own ceiling is not calibrated" in text
     assert "what if proxies=2" in text
+
+
+@pytest.mark.parametrize("by", list(PathBy))
+def test_groups_of_the_path_sum_to_what_they_are_of(tmp_path, by):
+    run = write_steady(tmp_path / "run", STEADY)
+    made = report_on([(run, open_tables(run))], path_by=by)
+    document = attribution_document(made)
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    groups = document["path_by"]["groups"]
+    wall_us = STEADY.wall_ns / 1000
+    for group in groups:
+        assert sum(group["layers_us"].values()) == pytest.approx(group["us"])
+    if by in {PathBy.STEP, PathBy.RANK}:
+        assert [group["us"] for group in groups] == [pytest.approx(wall_us)] * (60 if by is PathBy.STEP else 2)
+    else:
+        assert sum(group["us"] for group in groups) == pytest.approx(wall_us)
+    text = as_terminal(attribution_heading(made), attribution_sections(made))
+    assert f"path by {by}" in text
+    assert len(text.splitlines()) <= 48
