@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from efaprof.analyzers.by import Grouping
+from efaprof.analyzers.by import By
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
 from efaprof.cli.targets import Targets
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def attribute(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
-    by: Annotated[Grouping, typer.Option(help="Also group operations or the critical path by this.")] = Grouping.KIND,
+    by: Annotated[By, typer.Option(help="Also group operations by this.")] = By.KIND,
     what_if: Annotated[
         list[str] | None,
         typer.Option("--what-if", metavar="CHANGE", help="Replay LAYER=0, LAYER=x0.5, fence=0, proxies=2; repeatable."),
@@ -40,6 +40,10 @@ def attribute(
         typer.Option(
             "--lever", metavar="NAME", help="RUNs differ in this (channels, hidden, …): elasticities; repeatable."
         ),
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option("--evidence", metavar="FILE", help="A verdict from A/B pairs and shares, without RUNs."),
     ] = None,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.attribution/1), to stdout or FILE.")
@@ -62,16 +66,14 @@ def attribute(
 
     changes = [parse_change(text) for text in what_if or ()]
     targets = Targets(as_json, as_markdown)
+    if evidence is not None:
+        _judge(evidence, runs, targets)
+        return
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
     if lever:
         _compare(chosen, lever, targets, by=by, what_if=changes, is_strict=strict)
         return
-    report = report_on(
-        [(run, open_tables(run, is_strict=strict)) for run in chosen],
-        by=by.operations,
-        path_by=by.path,
-        what_if=changes,
-    )
+    report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by, what_if=changes)
     if strict:
         _check_explained(report)
     document = attribution_document(report)
@@ -80,7 +82,7 @@ def attribute(
 
 
 def _compare(
-    chosen: list[Run], levers: list[str], targets: Targets, *, by: Grouping, what_if: list[Change], is_strict: bool
+    chosen: list[Run], levers: list[str], targets: Targets, *, by: By, what_if: list[Change], is_strict: bool
 ) -> None:
     """Report on the first run with what all of them say together."""
     from efaprof.report.attribution_json import attribution_document
@@ -91,10 +93,7 @@ def _compare(
 
     if len(chosen) < 2:
         raise UsageError("--lever compares several runs", hint="efaprof attribute RUN RUN … --lever channels")
-    reports = [
-        report_on([(run, open_tables(run, is_strict=is_strict))], by=by.operations, path_by=by.path, what_if=what_if)
-        for run in chosen
-    ]
+    reports = [report_on([(run, open_tables(run, is_strict=is_strict))], by=by, what_if=what_if) for run in chosen]
     if is_strict:
         for report in reports:
             _check_explained(report)
@@ -104,6 +103,17 @@ def _compare(
         attribution_heading(found.first),
         [*attribution_sections(found.first), *lever_sections(found)],
     )
+
+
+def _judge(evidence: Path, runs: list[Path] | None, targets: Targets) -> None:
+    """Report on each operation that a file of evidence is about."""
+    from efaprof.ingest.evidence import read_evidence
+    from efaprof.report.judgement_report import HEADING, judge_all, judgement_document, judgement_sections
+
+    if runs:
+        raise UsageError("--evidence is read without RUNs", hint=f"efaprof attribute --evidence {evidence}")
+    found = judge_all(read_evidence(evidence))
+    targets.write(judgement_document(str(evidence), found), f"{HEADING} · {evidence}", judgement_sections(found))
 
 
 def _check_explained(report: AttributionReport) -> None:
