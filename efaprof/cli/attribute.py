@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from efaprof.analyzers.by import By
+from efaprof.analyzers.by import Grouping
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
 from efaprof.cli.targets import Targets
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
 
 def attribute(
     runs: Annotated[list[Path] | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
-    by: Annotated[By, typer.Option(help="Also group operations by this.")] = By.KIND,
+    by: Annotated[Grouping, typer.Option(help="Also group operations or the critical path by this.")] = Grouping.KIND,
     what_if: Annotated[
         list[str] | None,
         typer.Option("--what-if", metavar="CHANGE", help="Replay LAYER=0, LAYER=x0.5, fence=0, proxies=2; repeatable."),
@@ -73,7 +73,12 @@ def attribute(
     if lever:
         _compare(chosen, lever, targets, by=by, what_if=changes, is_strict=strict)
         return
-    report = report_on([(run, open_tables(run, is_strict=strict)) for run in chosen], by=by, what_if=changes)
+    report = report_on(
+        [(run, open_tables(run, is_strict=strict)) for run in chosen],
+        by=by.operations,
+        path_by=by.path,
+        what_if=changes,
+    )
     if strict:
         _check_explained(report)
     document = attribution_document(report)
@@ -82,7 +87,7 @@ def attribute(
 
 
 def _compare(
-    chosen: list[Run], levers: list[str], targets: Targets, *, by: By, what_if: list[Change], is_strict: bool
+    chosen: list[Run], levers: list[str], targets: Targets, *, by: Grouping, what_if: list[Change], is_strict: bool
 ) -> None:
     """Report on the first run with what all of them say together."""
     from efaprof.report.attribution_json import attribution_document
@@ -93,7 +98,10 @@ def _compare(
 
     if len(chosen) < 2:
         raise UsageError("--lever compares several runs", hint="efaprof attribute RUN RUN … --lever channels")
-    reports = [report_on([(run, open_tables(run, is_strict=is_strict))], by=by, what_if=what_if) for run in chosen]
+    reports = [
+        report_on([(run, open_tables(run, is_strict=is_strict))], by=by.operations, path_by=by.path, what_if=what_if)
+        for run in chosen
+    ]
     if is_strict:
         for report in reports:
             _check_explained(report)
