@@ -7,12 +7,14 @@ is the line rate, a gauge, absent where the kernel does not know one.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from efaprof import env
 from efaprof.session.sample import CounterFile
 
 if TYPE_CHECKING:
@@ -98,8 +100,12 @@ class NicSampler:
 
 
 def find_devices(sysfs: Path = SYSFS) -> tuple[Device, ...]:
-    """Every NIC that is up and has counters: RDMA devices first, then network devices, the loopback last."""
-    return (*_rdma_devices(sysfs), *_network_devices(sysfs))
+    """Every NIC that is up and has counters: RDMA devices first, then network devices, the loopback last.
+
+    RDMA devices are those of an emulated device's own tree where EFAPROF_SYSFS names one.
+    """
+    emulated = os.environ.get(env.SYSFS)
+    return (*_rdma_devices(Path(emulated) if emulated else sysfs), *_network_devices(sysfs))
 
 
 def _entries(folder: Path) -> list[Path]:

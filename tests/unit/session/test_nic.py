@@ -134,3 +134,13 @@ def test_slow_counters_stretch_the_interval_and_are_complained_about(tmp_path, m
     sampler.sample(Sink())
     assert sampler.interval_s == pytest.approx(0.05)
     assert "every 50 ms, not every 10 ms" in sampler.complaint
+
+
+def test_an_emulated_device_is_read_from_its_own_tree(tmp_path, monkeypatch):
+    port = tmp_path / "emulated" / "class" / "infiniband" / "softefa_0" / "ports" / "1"
+    (port / "hw_counters").mkdir(parents=True)
+    (port / "hw_counters" / "tx_bytes").write_text("17\n")
+    (port / "rate").write_text("100 Gb/sec\n")
+    monkeypatch.setenv("EFAPROF_SYSFS", str(tmp_path / "emulated"))
+    (device,) = [device for device in find_devices(tmp_path / "empty") if device.name.startswith("softefa")]
+    assert device.rate_bytes_s == 12_500_000_000
