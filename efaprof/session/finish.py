@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from efaprof.session.plan import NOT_ASKED_FOR
 from efaprof.session.probes import ProbeName
 from efaprof.session.size import format_size
 from efaprof.trace.layout import SLOT_BYTES
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from efaprof.native import DrainStats
     from efaprof.session.plan import Plan
     from efaprof.session.tally import Leftover, Tally
+    from efaprof.trace.manifest import Probe
 
 _RESERVE_BYTES = 64 << 10  # a manifest fits
 
@@ -87,12 +89,14 @@ def warnings(outcome: Outcome, plan: Plan) -> Iterator[str]:
         )
     if stats.bad_rings:
         yield f"{stats.bad_rings} files among the rings were not rings and were left out"
-    if not outcome.captured.processes and plan.records(ProbeName.LIBFABRIC):
-        yield f"no libfabric operation was recorded: {_probable_reason(plan)}"
+    libfabric = next(probe for probe in plan.probes if probe.name == ProbeName.LIBFABRIC)
+    if libfabric.state == ProbeState.OFF and libfabric.reason != NOT_ASKED_FOR:
+        yield f"no libfabric operation could be recorded: {libfabric.reason}; {libfabric.hint}"
+    elif libfabric.state != ProbeState.OFF and not outcome.captured.processes:
+        yield f"no libfabric operation was recorded: {_probable_reason(libfabric)}"
 
 
-def _probable_reason(plan: Plan) -> str:
-    probe = next(probe for probe in plan.probes if probe.name == ProbeName.LIBFABRIC)
+def _probable_reason(probe: Probe) -> str:
     if probe.state == ProbeState.DEGRADED:
         return probe.reason
     return "the program called no libfabric function, or the one that did is static or set-user-ID"

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from efaprof.session.elf import Program
 
+NOT_ASKED_FOR = "not asked for"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -47,7 +49,7 @@ def make_plan(
     probes = tuple(
         _judge(name, program, interposer, devices, cgroup)
         if name in selected
-        else Probe(name, ProbeState.OFF, "not asked for", f"--probes {name}")
+        else Probe(name, ProbeState.OFF, NOT_ASKED_FOR, f"--probes {name}")
         for name in ProbeName
     )
     for probe in probes:

@@ -178,7 +178,10 @@ def test_a_missing_interposer_is_named_and_recording_goes_on(tmp_path):
     folder.mkdir()
     shutil.copy(library, folder)
     environment = {"EFAPROF_LIB_DIR": str(folder)}
-    assert efaprof("record", "-q", "-o", "r", "--", *writer(5), cwd=tmp_path, env=environment).returncode == 0
+    done = efaprof("record", "-q", "-o", "r", "--", *writer(5), cwd=tmp_path, env=environment)
+    assert done.returncode == 0
+    assert "no libfabric operation could be recorded: " in done.stderr
+    assert "libefaprof-fi.so was not built; install libfabric-dev" in done.stderr
     (probe,) = [probe for probe in manifest(tmp_path / "r")["probes"] if probe["name"] == "libfabric"]
     assert (probe["state"], "was not built" in probe["reason"]) == ("off", True)
     assert written(tmp_path / "r").counters["test.value"] == list(range(5))
