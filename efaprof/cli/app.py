@@ -15,6 +15,7 @@ from efaprof.errors import EfaprofError
 COMMANDS: tuple[str, ...] = (
     "record",
     "attribute",
+    "diff",
     "info",
     "dump",
     "bench",

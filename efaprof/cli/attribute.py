@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from efaprof.analyzers.by import Grouping
+from efaprof.cli.gating import CiFiles, Gating
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
 from efaprof.cli.targets import Targets
@@ -51,12 +52,28 @@ def attribute(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when anything recorded is missing.")] = False,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[!]LABEL[/WHERE[/KIND]]", help="Gate: the path's verdict is this, or is not; repeatable."
+        ),
+    ] = None,
+    fail_above: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LAYER=TIME", help="Gate: a layer, step, host, issue or receive per token; repeatable."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Gates as JUnit test cases.")] = None,
+    bench: Annotated[Path | None, typer.Option(metavar="FILE", help="Times for github-action-benchmark.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 3 when anything recorded is missing, 4 when a gate is inconclusive.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what failed, and what was asked for.")] = False,
 ) -> None:
     """Show where the time of a run's operations goes, layer by layer.
 
     Several RUNs are taken together, or compared with --lever. The tables made on the way stay in RUN and are used
-    again; so does the report, as attribution.json.
+    again; so does the report, as attribution.json. With a gate, exit 4 when it fails; where the data are too poor to
+    tell, it passes unless --strict.
     """
     from efaprof.analyzers.replay import parse_change
     from efaprof.report.attribution_json import attribution_document
@@ -65,12 +82,15 @@ def attribute(
     from efaprof.trace.reader import open_tables
 
     changes = [parse_change(text) for text in what_if or ()]
-    targets = Targets(as_json, as_markdown)
+    targets = Targets(as_json, as_markdown, is_quiet=quiet)
+    gating = Gating(tuple(expect or ()), tuple(fail_above or ()), CiFiles(junit, bench))
     if evidence is not None:
         _judge(evidence, runs, targets)
         return
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
     if lever:
+        if gating.is_asked:
+            raise UsageError("gates are on one run, not on a comparison", hint="leave out --lever, or see efaprof diff")
         _compare(chosen, lever, targets, by=by, what_if=changes, is_strict=strict)
         return
     report = report_on(
@@ -82,8 +102,11 @@ def attribute(
     if strict:
         _check_explained(report)
     document = attribution_document(report)
+    gates = gating.judge(document)
     _keep(chosen, document)
-    targets.write(document, attribution_heading(report), attribution_sections(report))
+    heading, sections = attribution_heading(report), gating.with_gates(attribution_sections(report), gates)
+    targets.write(document, heading, sections)
+    gating.finish(document, gates, heading, sections, is_strict=strict)
 
 
 def _compare(

@@ -13,15 +13,16 @@ if TYPE_CHECKING:
 STDOUT = "-"
 
 
-def command_with(*options: str) -> type[TyperCommand]:
+def command_with(*options: str, base: type[TyperCommand] = TyperCommand) -> type[TyperCommand]:
     """A command class that gives these options the value "-" where none follows.
 
     What follows is no value when it is another option or a directory: `--json RUN` means the run, not a file.
     """
 
-    class Command(TyperCommand):
+    class Command(base):  # type: ignore[misc, valid-type]  # a class that the caller chose
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            return super().parse_args(ctx, list(_filled(args, options)))
+            parsed: list[str] = super().parse_args(ctx, list(_filled(args, options)))
+            return parsed
 
     return Command
 

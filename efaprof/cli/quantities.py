@@ -23,6 +23,14 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
+def parse_percent(text: str) -> float:
+    """The share that `5%` or `5` is: 0.05."""
+    found = re.fullmatch(_NUMBER + r"\s*%?", text.strip())
+    if found is None or not math.isfinite(float(found["number"])):
+        raise UsageError(f"{text!r} is no percentage", hint="write it like 5%")
+    return float(found["number"]) / 100
+
+
 def parse_rate(text: str) -> float:
     """Bytes per second of `400Gbps` (bits) or `50GB/s` (bytes); prefixes are powers of 1000, as NICs count."""
     found = _RATE.fullmatch(text.strip())

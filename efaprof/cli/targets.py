@@ -23,13 +23,14 @@ class Targets:
 
     json: str | None
     markdown: str | None
+    is_quiet: bool = False  # the terminal form is never shown
 
     def __post_init__(self) -> None:
         if self.json == STDOUT and self.markdown == STDOUT:
             raise UsageError("--json and --markdown cannot both go to stdout", hint="give one of them a FILE")
 
     def write(self, document: dict[str, Any], heading: str, sections: Sequence[Section]) -> None:
-        """Write what was asked for; the terminal form is shown unless something else goes to stdout."""
+        """Write what was asked for; the terminal form is shown unless something else goes to stdout or quiet."""
         from efaprof.report.sections import as_markdown, as_terminal
 
         forms: tuple[tuple[str | None, Callable[[], str]], ...] = (
@@ -41,5 +42,5 @@ class Targets:
                 sys.stdout.write(text())
             elif target is not None:
                 write_text(text(), target)
-        if STDOUT not in (self.json, self.markdown):
+        if STDOUT not in (self.json, self.markdown) and not self.is_quiet:
             sys.stdout.write(as_terminal(heading, sections))

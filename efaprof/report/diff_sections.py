@@ -1,0 +1,78 @@
+"""The comparison as tables and notes, for the terminal and for markdown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from efaprof.analyzers.limits import STEP, GateStatus
+from efaprof.analyzers.run_changes import MOST_RUNS
+from efaprof.report import units
+from efaprof.report.diff_report import signed
+from efaprof.report.gates_json import gates_table
+from efaprof.report.sections import LEGEND, Notes, Section, Table
+from efaprof.report.units import DERIVED, MEASURED
+
+if TYPE_CHECKING:
+    from efaprof.analyzers.diff import MeasureChange
+    from efaprof.report.diff_report import DiffReport
+
+_NS_PER_US = 1e3
+
+
+def diff_heading(report: DiffReport) -> str:
+    """First line of the comparison: what came out."""
+    step = report.diff.measures[0]
+    interval = "" if step.lo is None or step.hi is None else f" [{signed(step.lo)}, {signed(step.hi)}]"
+    runs = f"{len(report.diff.first)} A, {len(report.diff.second)} B runs"
+    return f"efaprof diff · {runs} · {report.outcome.value} · step {signed(step.change)}{interval}"
+
+
+def diff_sections(report: DiffReport) -> list[Section]:
+    """What the comparison says, in order; of the gates only those that did not pass."""
+    sections: list[Section] = [_changes(report), Notes("power", tuple(_power(report)))]
+    shown = [gate for gate in report.gates if gate.status in (GateStatus.FAILED, GateStatus.INCONCLUSIVE)]
+    if shown:
+        sections.append(gates_table(shown))
+    names = [", ".join(run.name for run in side) for side in (report.diff.first, report.diff.second)]
+    sections.append(Notes("runs", (f"A: {names[0]}", f"B: {names[1]}")))
+    if report.warnings:
+        sections.append(Notes("warnings", report.warnings))
+    sections.append(Notes("marks", (LEGEND,)))
+    return sections
+
+
+def _changes(report: DiffReport) -> Table:
+    columns = (
+        "per token", f"A {MEASURED}", f"B {MEASURED}", f"change {DERIVED}", "95 %", "margin",
+        f"could have shown {DERIVED}", "outcome",
+    )  # fmt: skip
+    rows = tuple(_row(one) for one in report.diff.measures)
+    return Table("per token", columns, rows, frozenset({"per token", "outcome"}))
+
+
+def _row(one: MeasureChange) -> tuple[str, ...]:
+    return (
+        one.name,
+        units.duration(one.first_us * _NS_PER_US),
+        units.duration(one.second_us * _NS_PER_US),
+        signed(one.change),
+        units.NONE if one.lo is None or one.hi is None else f"{signed(one.lo)} … {signed(one.hi)}",
+        f"±{units.percent(one.margin)}",
+        units.NONE if one.detectable is None else signed(one.detectable),
+        one.outcome.value,
+    )
+
+
+def _power(report: DiffReport) -> list[str]:
+    """What this many runs could have shown, and how many would show more."""
+    diff = report.diff
+    step = next(one for one in diff.measures if one.name == STEP)
+    if diff.noise is None or step.detectable is None:
+        return ["unknown: too few runs on a side"]
+    lines = [
+        f"runs of one side differ by {units.percent(diff.noise)} {DERIVED}",
+        f"the smallest change of the step that so many runs show 9 times in 10: {signed(step.detectable)} {DERIVED}",
+    ]
+    if diff.recommended is not None and diff.recommended <= MOST_RUNS:
+        lines.append(f"to show {signed(diff.effect)}: {diff.recommended} runs a side {DERIVED}")
+    return lines
