@@ -11,6 +11,7 @@ from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
+from efaprof.report.job import has_marks, why_no_job
 from efaprof.trace.layers import DispatchPath
 from efaprof.trace.manifest import ProbeState
 
@@ -64,7 +65,7 @@ class AttributionReport:
     method: str
     scope: str
     recorded: Recorded
-    decode: DecodeSection | None  # of one run with marked decode steps
+    decode: DecodeSection | None  # of the runs of one job with marked decode steps
     verdict: Verdict
     next_command: str
     warnings: tuple[str, ...]
@@ -84,9 +85,7 @@ def report_on(
 ) -> AttributionReport:
     """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
     recorded = summarise([tables for _, tables in runs], by)
-    steps = (
-        decode_section(*runs[0], recorded, changes=(*STANDARD, *what_if), path_by=path_by) if len(runs) == 1 else None
-    )
+    steps = decode_section(runs, recorded, changes=(*STANDARD, *what_if), path_by=path_by)
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]
@@ -122,6 +121,10 @@ def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: 
 
 def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
     names = ", ".join(str(run.path) for run, _ in runs)
+    if has_marks(runs) and (reason := why_no_job(runs)) is not None:
+        return NothingToAnalyse(
+            f"{names}: their steps cannot be analysed together: {reason}", hint="give the runs of one job, or one run"
+        )
     seen: dict[str, int] = {}
     for _, tables in runs:
         for shape, count in tables.facts.records.items():
@@ -139,6 +142,11 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
         found += [*_bad_end(run.manifest), *run_warnings(run.manifest, tables.facts)]
     if recorded.overlap_clip_ns:
         found.append("some completions were read before their post had returned; their nic time is 0")
+    if len(runs) > 1 and steps is None and has_marks(runs) and (reason := why_no_job(runs)) is not None:
+        found.append(f"the steps of these runs are not analysed together: {reason}")
+    if steps is not None and steps.missing_ranks:
+        ranks = ", ".join(str(rank) for rank in steps.missing_ranks)
+        found.append(f"no run has rank {ranks}: what others waited for there is unattributed")
     if steps is not None and steps.mismatches:
         found.append(f"{steps.mismatches:,} tokens differ from the reference: the payload was not delivered right")
     if steps is not None and steps.decode.split.unfinished:

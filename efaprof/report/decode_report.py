@@ -11,8 +11,8 @@ from efaprof.analyzers.decode import Decode, Host, decode
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
 from efaprof.instrument.dispatch import DispatchOptions
+from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
-from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,12 +30,13 @@ MISMATCHED = "verify.mismatches"
 
 @dataclass(frozen=True, slots=True)
 class DecodeSection:
-    """Decode steps of one run."""
+    """Decode steps of one job."""
 
     decode: Decode
     predicted_per_step: float | None  # operations a step and rank, from the run's options
     verified_tokens: int  # compared with a reference computed another way
     mismatches: int
+    missing_ranks: tuple[int, ...]  # of the job, recorded by nobody
 
     @property
     def is_verified(self) -> bool:
@@ -44,34 +45,37 @@ class DecodeSection:
 
 
 def decode_section(
-    run: Run,
-    tables: Tables,
+    runs: Sequence[tuple[Run, Tables]],
     recorded: Recorded,
     *,
     changes: Sequence[Change] = STANDARD,
     path_by: PathBy | None = None,
 ) -> DecodeSection | None:
-    """Section for a run that has marked decode steps, else None; keeps the step costs beside the run's tables."""
-    if not tables.facts.records.get("mark"):
+    """Section for the runs of one job that have marked decode steps, else None.
+
+    The step costs of a single run are kept beside its tables.
+    """
+    if not has_marks(runs) or why_no_job(runs) is not None:
         return None
-    host = _host(tables, recorded)
-    found = decode(
-        dispatch.chunks(survey(run.raw_files)), host, limits=_limits(run, host), changes=changes, path_by=path_by
-    )
+    run, tables = runs[0]
+    host = _host([one for _, one in runs], recorded)
+    found = decode(dispatch.chunks(job_survey(runs)), host, limits=_limits(run, host), changes=changes, path_by=path_by)
     if found is None:
         return None
-    found.step_costs.write_parquet(tables.folder / COSTS_NAME)
+    if len(runs) == 1:
+        found.step_costs.write_parquet(tables.folder / COSTS_NAME)
     return DecodeSection(
         decode=found,
         predicted_per_step=_predicted(run, found),
-        verified_tokens=_last_values(tables, VERIFIED),
-        mismatches=_last_values(tables, MISMATCHED),
+        verified_tokens=sum(_last_values(one, VERIFIED) for _, one in runs),
+        mismatches=sum(_last_values(one, MISMATCHED) for _, one in runs),
+        missing_ranks=missing_ranks(run.manifest, found.split.ranks),
     )
 
 
-def _host(tables: Tables, recorded: Recorded) -> Host:
-    records = sum(tables.facts.records.values())
-    dropped = tables.facts.losses.dropped
+def _host(tables: Sequence[Tables], recorded: Recorded) -> Host:
+    records = sum(sum(one.facts.records.values()) for one in tables)
+    dropped = sum(one.facts.losses.dropped for one in tables)
     moved = recorded.movement
     return Host(
         lost=dropped / (records + dropped) if records + dropped else 0.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -11,11 +12,13 @@ import pytest
 from efaprof import report
 from efaprof.analyzers.by import PathBy
 from efaprof.analyzers.replay import parse_change
+from efaprof.errors import NothingToAnalyse
 from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
 from efaprof.report.attribution_sections import attribution_heading, attribution_sections
 from efaprof.report.sections import as_terminal
 from efaprof.trace.reader import open_tables
+from efaprof.trace.rundir import open_run
 from efaprof.trace.steady import Steady, write_steady
 
 SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.attribution.1.json").read_text())
@@ -75,3 +78,43 @@ def test_groups_of_the_path_sum_to_what_they_are_of(tmp_path, by):
     text = as_terminal(attribution_heading(made), attribution_sections(made))
     assert f"path by {by}" in text
     assert len(text.splitlines()) <= 48
+
+
+def by_rank(folder):
+    """The steady run as each of its ranks would have recorded it for itself."""
+    whole = write_steady(folder / "whole", STEADY)
+    runs = []
+    for rank in range(STEADY.ranks):
+        path = folder / f"rank{rank}"
+        shutil.copytree(whole.path, path)
+        for raw in (path / "raw").iterdir():
+            # Process 1 is the recorder's, 100 + rank the rank's.
+            if raw.name.split(".")[2] not in {"1", str(100 + rank)}:
+                raw.unlink()
+        runs.append(open_run(path))
+    return whole, runs
+
+
+def test_the_runs_of_the_ranks_of_a_job_read_as_the_run_of_all(tmp_path):
+    whole, runs = by_rank(tmp_path)
+    one = attribution_document(report_on([(whole, open_tables(whole))]))
+    several = attribution_document(report_on([(run, open_tables(run)) for run in runs]))
+    jsonschema.Draft202012Validator(SCHEMA).validate(several)
+    assert several["layers"] == one["layers"]
+    assert several["groups"] == one["groups"]
+    assert several["run"]["runs"] == ["rank0", "rank1"]
+
+
+def test_a_rank_that_nobody_recorded_is_named_and_leaves_waits_unattributed(tmp_path):
+    _, (run, _) = by_rank(tmp_path)
+    document = attribution_document(report_on([(run, open_tables(run))]))
+    assert any("no run has rank 1" in warning for warning in document["warnings"])
+    assert document["conservation_error_ns"] == 0
+    assert document["coverage"] < 0.9
+
+
+def test_runs_with_the_same_rank_are_not_taken_for_one_job(tmp_path):
+    _, (run, _) = by_rank(tmp_path)
+    with pytest.raises(NothingToAnalyse) as caught:
+        report_on([(run, open_tables(run))] * 2)
+    assert "rank 0 stands in several of them" in caught.value.message
