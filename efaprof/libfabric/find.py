@@ -48,6 +48,15 @@ def find_libfabrics() -> list[FoundLibfabric]:
     return [library for library in found if "/" in library.path]
 
 
+def offering(provider: str) -> FoundLibfabric | None:
+    """The first libfabric here that offers this provider, or None; layered ones count as their lowest (tcp;ofi_rxm)."""
+    for candidate in candidates():
+        library = ask(candidate)
+        if any(provider in {name, name.split(";")[0]} for name in library.providers):
+            return library
+    return None
+
+
 def ask(path: str) -> FoundLibfabric:
     """Version and providers of the libfabric at `path` (or of this name, as the loader resolves it)."""
     try:
