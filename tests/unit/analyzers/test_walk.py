@@ -153,6 +153,22 @@ def missing_with(stamp):
     return {"enter": {"enter", "publish"}}.get(stamp, {stamp})
 
 
+def test_a_kernel_that_posts_itself_has_no_host_stages_and_nothing_unattributed():
+    made = HandMade()
+    for rank in (0, 1):
+        made.step(rank, 0, 100)
+    for seq in range(3):
+        made.operation(1, seq, 0, kind="signal" if seq == 2 else "put", wire_seq=seq, enter=40 + 3 * seq,
+                       publish=42 + 3 * seq, arrival=60 + 4 * seq, signal=61 + 4 * seq)  # fmt: skip
+    made.compute(1, 0, 40)
+    made.wait(0, 0, 70, source=1, seq=2, signal=69)
+    chunk = made.chunk()
+    found = per_step(chunk).row(0, named=True)
+    spent = {layer: found[f"{layer}_ns"] // 1000 for layer in PATH if found[f"{layer}_ns"]}
+    assert spent == {"kernel": 8, "nic": 20, "rx": 1, "poll": 1, "skew": 40, "idle": 30}
+    assert recoverable(build(chunk), [scaled("host", CHANGES["host"])])["host_recoverable_ns"].to_list() == [0, 0]
+
+
 def test_a_gate_whose_operation_is_not_there_is_unattributed():
     made = HandMade()
     made.step(0, 0, 100)
