@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from efaprof import env
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
 from efaprof.instrument.dispatch import DEVICE_PROVIDERS, DispatchOptions, Injection, SignalMode, binary
@@ -58,6 +59,10 @@ def dispatch(
     emulate: Annotated[
         str | None, typer.Option(metavar="KNOBS", help="Run on an emulated EFA device: see efaprof softefa --help.")
     ] = None,
+    libfabric: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", envvar=env.LIBFABRIC, help="libfabric to use [default: one with the provider]."),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="RUN", help="Run directory [default: efaprof-dispatch-…].")
     ] = None,
@@ -78,12 +83,34 @@ def dispatch(
     target = output or Path(new_name("dispatch"))
     if emulate is not None:
         flags = {"--force": force, "--no-record": no_record, "--json": as_json}
-        _emulate(options, emulate, ["-o", str(target), *(flag for flag, is_set in flags.items() if is_set)])
+        more = ["-o", str(target), *(["--libfabric", str(libfabric)] if libfabric else [])]
+        _emulate(options, emulate, [*more, *(flag for flag, is_set in flags.items() if is_set)])
     argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
+    chosen = libfabric.absolute() if libfabric else _offering(options.provider)
     if no_record:
-        sys.stdout.flush()
-        os.execv(argv[0], argv)
-    _record(options, argv, output=target, force=force)
+        _run_bare(argv, chosen)
+    _record(options, argv, chosen, output=target, force=force)
+
+
+def _offering(provider: str) -> Path | None:
+    """A libfabric with the provider; every one has those that need no device, and asking takes half a second."""
+    if provider not in DEVICE_PROVIDERS:
+        return None
+    from efaprof.session.offering import libfabric_for
+
+    return libfabric_for(provider)
+
+
+def _run_bare(argv: tuple[str, ...], libfabric: Path | None) -> NoReturn:
+    """Become the program."""
+    from efaprof.session.environment import PRELOAD, choosing, inherited, merge_preload
+
+    environment = inherited()
+    if libfabric is not None:
+        environment |= choosing(libfabric, environment)
+        environment[PRELOAD] = merge_preload((str(libfabric),), environment.get(PRELOAD, ""))
+    sys.stdout.flush()
+    os.execve(argv[0], argv, environment)
 
 
 def _threads(text: str) -> int | None:
@@ -121,12 +148,15 @@ def _emulate(options: DispatchOptions, knobs: str, more: list[str]) -> NoReturn:
     sys.exit(status)
 
 
-def _record(options: DispatchOptions, argv: tuple[str, ...], *, output: Path, force: bool) -> NoReturn:
+def _record(
+    options: DispatchOptions, argv: tuple[str, ...], libfabric: Path | None, *, output: Path, force: bool
+) -> NoReturn:
     from efaprof.cli.record import report
 
     recorded = RecordOptions(
-        argv=argv, output=output, force=force, emulated=options.emulated(), fingerprint=options.fingerprint()
-    )
+        argv=argv, output=output, force=force, libfabric=libfabric,
+        emulated=options.emulated(), fingerprint=options.fingerprint(),
+    )  # fmt: skip
     try:
         gate = SignalGate()
         # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.

@@ -6,10 +6,15 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from efaprof import env
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 PRELOAD = "LD_PRELOAD"
+PROVIDER_PATH = "FI_PROVIDER_PATH"
 # These must stay first in LD_PRELOAD: their start-up code ends the program when something comes before them.
 _MUST_BE_FIRST = re.compile(r"lib(clang_rt\.)?(asan|tsan|lsan|msan|hwasan|ubsan)[-._\w]*\.so[.\d]*$")
 _SEPARATORS = re.compile(r"([ :]+)")
@@ -52,10 +57,19 @@ def wired(base: dict[str, str], wiring: Wiring) -> dict[str, str]:
     if wiring.buffer is not None:
         result[env.BUFFER] = str(wiring.buffer)
     if wiring.libfabric is not None:
-        result[env.LIBFABRIC] = str(wiring.libfabric)
+        result |= choosing(wiring.libfabric, base)
     if wiring.preload:
         result[PRELOAD] = merge_preload(wiring.preload, base.get(PRELOAD, ""))
     return result
+
+
+def choosing(libfabric: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """What tells a program, beside preloading it, to use `libfabric`: its providers may lie in a folder beside it."""
+    providers = libfabric.resolve().parent / "libfabric"
+    chosen = {env.LIBFABRIC: str(libfabric)}
+    if PROVIDER_PATH not in base and any(providers.glob("*-fi.so")):
+        chosen[PROVIDER_PATH] = str(providers)
+    return chosen
 
 
 def preloadable(library: Path, folder: Path) -> str:

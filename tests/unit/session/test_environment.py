@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efaprof import env
-from efaprof.session.environment import Wiring, inherited, merge_preload, preloadable, wired
+from efaprof.session.environment import PROVIDER_PATH, Wiring, inherited, merge_preload, preloadable, wired
 
 OURS = ("/opt/e/libefaprof-fi.so",)
 
@@ -71,6 +71,16 @@ def test_the_programs_environment_is_the_users_and_ours():
         env.BUFFER_TOTAL: "99",
     }  # fmt: skip
     assert wired(base, wiring(buffer=4096))[env.BUFFER] == "4096"
+
+
+def test_a_chosen_libfabric_brings_its_own_providers_unless_the_user_named_some(tmp_path):
+    library = tmp_path / "libfabric.so.1"
+    (tmp_path / "libfabric").mkdir()
+    assert wired({}, wiring(libfabric=library))[env.LIBFABRIC] == str(library)
+    assert PROVIDER_PATH not in wired({}, wiring(libfabric=library))
+    (tmp_path / "libfabric" / "libefa-fi.so").touch()
+    assert wired({}, wiring(libfabric=library))[PROVIDER_PATH] == str(tmp_path / "libfabric")
+    assert wired({PROVIDER_PATH: "/theirs"}, wiring(libfabric=library))[PROVIDER_PATH] == "/theirs"
 
 
 def test_without_a_preloaded_probe_the_users_preload_is_not_touched():
