@@ -83,7 +83,7 @@ class WhenKnown:
 class AllOf:
     """Holds when all of its tests do; unknown when none fails but one is unknown."""
 
-    tests: tuple[Test | AnyOf | WhenKnown, ...]
+    tests: tuple[Test | AnyOf | AllOf | WhenKnown, ...]
 
     def outcome(self, features: Mapping[str, Feature]) -> bool | None:
         """Three-valued and."""
@@ -121,6 +121,9 @@ WITNESS = AnyOf(
     )
 )
 
+# The wire may be nearly full and yet wait for the issuer: then the path goes through issuing.
+NOT_ISSUING = WhenKnown(_below("issue_share", 0.50))
+
 # `delta_issue` is known only where the NIC's ceiling is; `delta_issue_upper` bounds it from above, which is the harder
 # side for rules that need it small.
 # METHOD §3, one row a rule, in its order. Features that no analysis of this run could give are unknown.
@@ -128,7 +131,18 @@ RULES: tuple[Rule, ...] = (
     Rule("skew-bound", AllOf((_at_least("skew_share", 0.30), _at_least("skew_is_largest", 1.0))), "E2"),
     Rule(
         "wire-bound/bandwidth",
-        AllOf((AnyOf((_at_least("utilisation_active", 0.70), _at_least("elasticity_bytes", 0.60))),)),
+        AllOf(
+            (
+                AnyOf(
+                    (
+                        _at_least("utilisation_active", 0.70),
+                        # A line that is known to be idle is not full, whatever other runs would show.
+                        AllOf((_at_least("elasticity_bytes", 0.60), WhenKnown(_at_least("utilisation_active", 0.30)))),
+                    )
+                ),
+                NOT_ISSUING,
+            )
+        ),
         "E1",
     ),
     Rule(
@@ -138,9 +152,19 @@ RULES: tuple[Rule, ...] = (
                 AnyOf(
                     (
                         AllOf((_at_least("message_rate", 0.70), _below("utilisation_active", 0.70))),
-                        AllOf((_at_least("nic_grows_with_outstanding", 1.0), _below("proxy_busy", 0.70))),
+                        # Behind a line that is nearly full, time in the NIC grows too.
+                        AllOf(
+                            (
+                                _at_least("nic_grows_with_outstanding", 1.0),
+                                _below("proxy_busy", 0.70),
+                                _below("utilisation_active", 0.30),
+                            )
+                        ),
                     )
                 ),
+                # A proxy as slow as the NIC: neither alone is what the path waits for.
+                WhenKnown(_below("proxy_busy", 0.60)),
+                NOT_ISSUING,
                 WhenKnown(_at_least("elasticity_operations", 0.50)),
                 WhenKnown(_at_least("elasticity_parallelism", -0.05)),
                 WhenKnown(_below("elasticity_parallelism", 0.05)),
@@ -155,6 +179,8 @@ RULES: tuple[Rule, ...] = (
                 AnyOf((_at_least("delta_issue", 0.30), _at_least("issue_share", 0.50))),
                 _below("utilisation_active", 0.30),
                 _below("message_rate", 0.70),
+                # On the path, yet nothing is saved without it: something beside it is as slow.
+                WhenKnown(_at_least("delta_issue_upper", 0.15)),
                 WITNESS,
             )
         ),
@@ -172,7 +198,14 @@ RULES: tuple[Rule, ...] = (
                 AnyOf(
                     (
                         _at_least("delta_receive", 0.30),
-                        AllOf((_at_least("receive_wait_share", 0.50), _below("delta_issue_upper", 0.15))),
+                        # A replay is worth more than a share.
+                        AllOf(
+                            (
+                                _at_least("receive_wait_share", 0.50),
+                                _below("delta_issue_upper", 0.15),
+                                WhenKnown(_at_least("delta_receive", 0.15)),
+                            )
+                        ),
                     )
                 ),
             )

@@ -10,6 +10,8 @@ from efaprof.analyzers.rules import LAST_RULE, RULES, Feature, WhenKnown, descri
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from efaprof.analyzers.rules import Rule
+
 NEGLIGIBLE_T = 0.05
 STEP_LIMIT = 0.5
 ISSUE_LAYERS = ("kernel", "ring", "proxy", "libfabric")
@@ -51,24 +53,29 @@ def evidence(verdict: Verdict, features: Mapping[str, Feature]) -> tuple[Evidenc
     return tuple(found.values())
 
 
-def decide(features: Mapping[str, Feature], *, defects: tuple[str, ...] = ()) -> Verdict:
+def decide(
+    features: Mapping[str, Feature], *, defects: tuple[str, ...] = (), rules: tuple[Rule, ...] = (*RULES, LAST_RULE)
+) -> Verdict:
     """The verdict for these features. `defects` are failed quality tests, worst first: they stop every path label.
+
+    `rules` end with the one that only holds when no other does; thresholds are calibrated by giving others than ours.
 
     The path is one label, `mixed(a, b)` when several rules hold, `negligible` when communication is under 5 % of the
     step, else `inconclusive` or `inconclusive(<defect>)` with the cheapest next experiment.
     """
-    outcomes = tuple((rule.label, rule.condition.outcome(features)) for rule in RULES)
+    *first, left_over = rules
+    outcomes = tuple((rule.label, rule.condition.outcome(features)) for rule in first)
     holding = [label for label, outcome in outcomes if outcome is True]
     if not holding:
-        last = LAST_RULE.condition.outcome(features)
+        last = left_over.condition.outcome(features)
         # A rule that is only unknown might hold: then latency is not what is left over.
         if last and any(outcome is None for _, outcome in outcomes):
             last = None
-        outcomes += ((LAST_RULE.label, last),)
-        holding = [LAST_RULE.label] if last else []
+        outcomes += ((left_over.label, last),)
+        holding = [left_over.label] if last else []
     path, next_experiment = _path_label(holding, features, defects)
     where, kind = _where(features) if path.startswith("issue-bound") else (None, None)
-    grades = [rule.grade for rule in (*RULES, LAST_RULE) if rule.label in holding]
+    grades = [rule.grade for rule in rules if rule.label in holding]
     return Verdict(
         step=_step_label(features),
         path=path,
@@ -76,8 +83,8 @@ def decide(features: Mapping[str, Feature], *, defects: tuple[str, ...] = ()) ->
         kind=kind,
         grade=max(grades) if grades and not path.startswith("inconclusive") else None,
         rules=outcomes,
-        unknown=_unknown(features),
-        runner_up=_runner_up(features, holding),
+        unknown=_unknown(features, rules),
+        runner_up=_runner_up(features, holding, rules),
         next_experiment=next_experiment,
     )
 
@@ -127,16 +134,16 @@ def _where(features: Mapping[str, Feature]) -> tuple[str | None, str | None]:
     return where, "rate" if elasticity.lo >= 0.5 else "latency" if elasticity.hi < 0.2 else None
 
 
-def _unknown(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    asked = [test for rule in (*RULES, LAST_RULE) for test in tests_of(rule.condition)]
+def _unknown(features: Mapping[str, Feature], rules: tuple[Rule, ...]) -> tuple[str, ...]:
+    asked = [test for rule in rules for test in tests_of(rule.condition)]
     names = [name for test in asked for name in (test.feature, test.over) if name is not None]
     return tuple(dict.fromkeys(name for name in names if name not in features))
 
 
-def _runner_up(features: Mapping[str, Feature], holding: list[str]) -> str | None:
+def _runner_up(features: Mapping[str, Feature], holding: list[str], rules: tuple[Rule, ...]) -> str | None:
     """The rule that came nearest without holding, and the first of its tests that is false or unknown."""
     best: tuple[float, str] | None = None
-    for rule in (*RULES, LAST_RULE):
+    for rule in rules:
         if rule.label in holding:
             continue
         # What would only be asked of several runs is no step nearer to holding.
