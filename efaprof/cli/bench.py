@@ -96,9 +96,10 @@ def _offering(provider: str) -> Path | None:
     """A libfabric with the provider; every one has those that need no device, and asking takes half a second."""
     if provider not in DEVICE_PROVIDERS:
         return None
-    from efaprof.session.offering import libfabric_for
+    from efaprof.libfabric.find import offering
 
-    return libfabric_for(provider)
+    found = offering(provider)
+    return Path(found.path) if found else None
 
 
 def _run_bare(argv: tuple[str, ...], libfabric: Path | None) -> NoReturn:
