@@ -16,6 +16,7 @@ COMMANDS: tuple[str, ...] = (
     "record",
     "attribute",
     "diff",
+    "report",
     "info",
     "dump",
     "bench",
