@@ -12,6 +12,7 @@ from efaprof.analyzers.by import PathBy
 from efaprof.analyzers.critical import WALKED, CriticalPath
 from efaprof.analyzers.features import run_features
 from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter, step_counts
+from efaprof.analyzers.outstanding import step_outstanding
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.spread import Spread, add_counts, bucket_counts, spreads
@@ -112,7 +113,10 @@ class _Totals:
         """Count one chunk of steps."""
         if self.is_walked is None:
             self.is_walked = len(chunk.waits) > 0
-        self.costs.append(self._walked(chunk) if self.is_walked else self.splitter.split(chunk))
+        costs = self._walked(chunk) if self.is_walked else self.splitter.split(chunk)
+        in_flight = step_outstanding(chunk, self.critical.limits.window)
+        in_flight = in_flight.with_columns(pl.col(name).cast(costs.schema[name]) for name in ("rank", "step"))
+        self.costs.append(costs.join(in_flight, on=["rank", "step"], how="left", maintain_order="left"))
         steps = chunk.steps.filter(pl.col("kind") == "decode")["step"].unique()
         own = chunk.operations
         if not len(steps):

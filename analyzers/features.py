@@ -9,6 +9,7 @@ import polars as pl
 from polars import col
 
 from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.outstanding import outstanding_features
 from efaprof.analyzers.rules import Feature
 from efaprof.trace.layers import Layer
 
@@ -68,7 +69,8 @@ def run_features(
         carried = by_step["bytes"].to_numpy()
         could = communication * line_rate_bytes_s / 1e9
         found.append(_ratio("utilisation_active", carried, could, batching, "of the line rate while communicating"))
-    return {feature.name: feature for feature in found if feature is not None}
+    named = {feature.name: feature for feature in found if feature is not None}
+    return named | outstanding_features(by_step, batching)
 
 
 def _path_features(

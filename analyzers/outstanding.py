@@ -1,0 +1,115 @@
+"""What was in flight when an operation was posted: per-step sums from which window and queueing features follow.
+
+Operations of one ring share one window and one completion queue. An operation's time in the NIC that grows with what
+is in flight before it is a queue (a rate); one that does not is a latency.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from polars import col
+
+from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.rules import Feature
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.trace.widerow import DispatchChunk
+
+    Floats = NDArray[np.float64]
+
+GROWS, FLAT = 0.5, 0.2  # d ln(nic time) / d ln(in flight): at least, under; between them neither is claimed
+LEAST_SPREAD = 0.01  # variance of ln(in flight), under which nothing can be said of growth
+ALONE = 1.5  # mean in flight, itself included: under it nothing waits for another
+MOMENTS = ("nic_x", "nic_y", "nic_xx", "nic_xy")
+
+
+def step_outstanding(chunk: DispatchChunk, window: int | None) -> pl.DataFrame:
+    """Per (rank, step): operations posted, in flight and at the limit, and moments of ln nic time by ln in flight."""
+    own = chunk.operations.select("rank", "ring", "step", "seq", "seen_ns", "return_ns", "done_ns", "told_ns")
+    parts = [_of_ring(ring, window) for _, ring in own.drop_nulls().sort("ring", "seq").group_by("ring")]
+    if not parts:
+        return pl.DataFrame(schema={"rank": pl.Int64, "step": pl.Int64})
+    sums = ("posted", "in_flight", *MOMENTS, *(("in_window", "at_limit") if window else ()))
+    return pl.concat(parts).group_by(col("rank", "step").cast(pl.Int64)).agg(pl.sum(*sums))
+
+
+def _of_ring(own: pl.DataFrame, window: int | None) -> pl.DataFrame:
+    returned, done = own["return_ns"].to_numpy(), own["done_ns"].to_numpy()
+    posted = np.searchsorted(np.sort(returned), returned, side="right")
+    # In a provider that delivers before the post returns, an operation is still its own company.
+    in_flight = np.maximum(posted - np.searchsorted(np.sort(done), returned, side="right"), 1).astype(np.float64)
+    x, y = np.log(in_flight), np.log(np.maximum(done - returned, 1).astype(np.float64))
+    found = {
+        "posted": np.ones(len(own)),
+        "in_flight": in_flight,
+        "nic_x": x,
+        "nic_y": y,
+        "nic_xx": x * x,
+        "nic_xy": x * y,
+    }
+    if window:
+        seen, told = own["seen_ns"].to_numpy(), own["told_ns"].to_numpy()
+        is_limited = np.zeros(len(own))
+        is_limited[window:] = told[:-window] > seen[window:]
+        found |= {"in_window": in_flight / window, "at_limit": is_limited}
+    return own.select("rank", "step", **{name: pl.Series(values) for name, values in found.items()})
+
+
+def outstanding_features(by_step: pl.DataFrame, batching: Batching) -> dict[str, Feature]:
+    """Features of decode steps with those sums, in order of time; empty without them."""
+    if "posted" not in by_step.columns or not _column(by_step, "posted").sum() > 0:
+        return {}
+    sums = {name: _batches(_column(by_step, name), batching) for name in ("posted", "in_flight", *MOMENTS)}
+    found = {}
+    grows = _grows(sums)
+    if grows is not None:
+        note = "1: time in the NIC grows with what is in flight, 0: it does not"
+        found["nic_grows_with_outstanding"] = Feature("nic_grows_with_outstanding", grows, grows, grows, note=note)
+    for name, column in (("outstanding_over_limit", "in_window"), ("at_window_limit", "at_limit")):
+        if column in by_step.columns:
+            counted = _column(by_step, column)
+            ratios = _batches(counted, batching) / np.maximum(sums["posted"], 1)
+            value = float(counted.sum() / _column(by_step, "posted").sum())
+            half = _half(ratios)
+            lo, hi = (0.0, 1.0) if half is None else (value - half, value + half)
+            found[name] = Feature(name, value, lo, hi, note="of operations posted")
+    return found
+
+
+def _grows(sums: dict[str, Floats]) -> float | None:
+    """1, 0, or None where the interval of the slope claims neither."""
+    count = np.maximum(sums["posted"], 1)
+    spread = sums["nic_xx"] / count - (sums["nic_x"] / count) ** 2
+    if float(spread.mean()) < LEAST_SPREAD:
+        return 0.0 if float((sums["in_flight"] / count).mean()) < ALONE else None
+    shared = sums["nic_xy"] / count - sums["nic_x"] * sums["nic_y"] / count**2
+    slope = float(shared.mean() / spread.mean())
+    half = _half(shared / np.maximum(spread, LEAST_SPREAD / 10))
+    if half is None:
+        return None
+    if slope - half >= GROWS:
+        return 1.0
+    return 0.0 if slope + half < FLAT else None
+
+
+def _column(by_step: pl.DataFrame, name: str) -> Floats:
+    """A step in which nothing was posted has no row of its own."""
+    values: Floats = by_step[name].fill_null(0).to_numpy()
+    return values
+
+
+def _batches(values: Floats, batching: Batching) -> Floats:
+    whole = len(values) // batching.batch_steps
+    summed: Floats = values[: whole * batching.batch_steps].reshape(whole, -1).sum(axis=1)
+    return summed
+
+
+def _half(values: Floats) -> float | None:
+    if len(values) < 2:
+        return None
+    return t_quantile((1 + LEVEL) / 2, len(values) - 1) * float(values.std(ddof=1) / np.sqrt(len(values)))
