@@ -142,6 +142,7 @@ def typed(command: str, folder: Path, program: str = "true", *more: str) -> subp
         "PROGRAM ARGS": program,
         " [RUN]": "",
         "NAME=PATH…": "a=a --arm b=b --baseline b",
+        "A… -- B…": f"{program} -- {program}",
     }
     for placeholder, value in values.items():
         command = command.replace(placeholder, value)
@@ -184,6 +185,7 @@ def test_the_other_formats_are_the_named_ones(recorded, form):
 TABLE = {
     "record": ((), r"^$"),
     "attribute": ((), r"^efaprof attribute · "),
+    "diff": ((), r"^efaprof diff · 1 A, 1 B runs · "),
     "bench dispatch": (
         ("--steps", "5", "--warmup", "1", "--layers", "2", "--compute-us", "0", "-o", "bench"),
         r"5 steps of 2 layers.*verified",
@@ -210,12 +212,14 @@ def exports(recorded) -> Path:
 
 
 @pytest.mark.parametrize("command", [command for command in table_commands() if words_of(command) != "open"])
-def test_a_command_of_the_table_runs(exports, program, command):
+def test_a_command_of_the_table_runs(exports, program, command, request):
     words = words_of(command)
     if words == "softefa" and not native.lib_path("libefaprof.so").with_name("softefa").is_dir():
         pytest.skip("the emulated device is not built: apt install libibverbs-dev")
     more, shape = TABLE[words]
-    done = typed(command, exports, program if words == "record" else "true", *more)
+    # A program, or a run for what needs steps.
+    given = {"record": program, "diff": str(request.getfixturevalue("demo").run) if words == "diff" else ""}
+    done = typed(command, exports, given.get(words, "true"), *more)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     if words != "record":  # its stdout is the program's
@@ -249,6 +253,7 @@ def test_open_serves_the_run_once(recorded, command):
 class Demo:
     """What `make demo` printed, with fewer steps, and the report that it left."""
 
+    run: Path
     lines: list[str]
     document: dict[str, Any]
 
@@ -268,7 +273,8 @@ def demo(tmp_path_factory) -> Demo:
         ["bash", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
-    return Demo(done.stdout.splitlines(), json.loads((folder / "run" / "attribution.json").read_text()))
+    document = json.loads((folder / "run" / "attribution.json").read_text())
+    return Demo(folder / "run", done.stdout.splitlines(), document)
 
 
 def test_the_demo_shows_table_verdict_timeline_and_what_to_type_next(demo):
