@@ -97,6 +97,12 @@ def _groups(words: Sequence[str], baseline: Sequence[str]) -> tuple[list[str], l
         raise UsageError(
             "a comparison needs runs on two sides", hint="efaprof diff A1 A2 A3 -- B1 B2 B3, or B1 … --baseline A1 …"
         )
+    for side in (first, second):
+        twice = sorted({path for path in side if side.count(path) > 1})
+        if twice:
+            raise UsageError(
+                f"{twice[0]} stands twice on one side", hint="each run counts once: noise between runs is judged"
+            )
     return first, second
 
 

@@ -146,6 +146,7 @@ def test_quiet_says_only_what_failed(slow_proxy, tmp_path):
         (["--", "b"], 2, "two sides"),
         (["a", "--", "b", "--", "c"], 2, "more than two sides"),
         (["a", "--", "b", "--baseline", "c"], 2, "more than two sides"),
+        (["a", "--", "b", "c", "b"], 2, "b stands twice on one side"),
         (["a", "--", "b", "--margin", "much"], 2, "is no percentage"),
         (["a", "--", "b"], 3, "a does not exist"),
         (["bad.json", "--", "b"], 3, "bad.json has schema 'x'"),

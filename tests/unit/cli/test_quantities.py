@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from efaprof.cli.quantities import parse_rate, parse_seconds
+from efaprof.cli.quantities import parse_percent, parse_rate, parse_seconds
 from efaprof.errors import UsageError
 
 
@@ -37,3 +37,14 @@ def test_rates_are_bytes_per_second(text, rate):
 def test_what_is_no_rate_is_refused(text):
     with pytest.raises(UsageError, match="no rate"):
         parse_rate(text)
+
+
+@pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("5", 0.05), (" 0.5 % ", 0.005), ("0%", 0.0)])
+def test_percentages_are_shares(text, share):
+    assert parse_percent(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("text", ["", "%", "-5%", "5 pct", "5%%", "1e999%"])
+def test_what_is_no_percentage_is_refused(text):
+    with pytest.raises(UsageError, match="no percentage"):
+        parse_percent(text)
