@@ -107,7 +107,7 @@ static void fill_identity(Process &p) {
 }
 
 static void fill(Process &p) {
-    if (g_settings.ring_dir[0] != 0)
+    if (__atomic_load_n(&g_settings.ring_dir[0], __ATOMIC_RELAXED) != 0)
         p.settings = g_settings;
     else
         read_environment(p.settings);
@@ -154,6 +154,7 @@ Process *process_find() {
 }
 
 void process_renew() {
+    __atomic_store_n(&g_settings.ring_dir[0], char(0), __ATOMIC_RELAXED); // from now on the environment says
     __atomic_store_n(&g_process, &g_unknown, __ATOMIC_RELEASE);
 }
 
