@@ -109,8 +109,8 @@ def _gate(one: MeasureChange, *, is_sound: bool) -> Gate:
 
 
 def signed(change: float) -> str:
-    """+3.4 %."""
-    return f"{change:+.1%}".replace("%", " %")
+    """+3.4 %; from twice as much on, how many times as much: ×2.35."""
+    return f"×{units.digits(1 + change)}" if change >= 1 else f"{change:+.1%}".replace("%", " %")
 
 
 def _verdicts(runs: Sequence[ReadRun]) -> dict[str, int]:

@@ -44,8 +44,9 @@ changed(write_steady(run, steady), started_realtime_ns=number)
 
 
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path, monkeypatch):
     """A folder as a CI job finds it: `efaprof` is a command, the loop lies beside the job."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "efaprof"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m efaprof "$@"\n')

@@ -21,6 +21,12 @@ from efaprof.trace.steady import write_steady
 SCHEMAS = Path(report.__file__).parent / "schemas"
 
 
+@pytest.fixture(autouse=True)
+def no_summary(monkeypatch):
+    """These jobs are not the one that runs the tests."""
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+
+
 def checked(text: str, name: str):
     document = json.loads(text)
     schema = json.loads((SCHEMAS / f"efaprof.{name}.1.json").read_text())
@@ -58,7 +64,8 @@ def test_a_slower_proxy_is_red_and_named(slow_proxy, tmp_path):
     first, second = slow_proxy
     done = efaprof(
         "diff", *paths(first), "--", *paths(second), "--fail-regression", "5%", "--json", "d.json",
-        "--markdown", "d.md", "--junit", "gates.xml", "--bench", "bench.json", cwd=tmp_path,
+        "--markdown", "d.md", "--junit", "gates.xml", "--bench", "bench.json",
+        cwd=tmp_path, env={"GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")},
     )  # fmt: skip
     assert done.returncode == 4
     assert "gate failed: layer proxy within 10.0 %: +28.6 %" in done.stderr
@@ -74,7 +81,9 @@ def test_a_slower_proxy_is_red_and_named(slow_proxy, tmp_path):
     rows = {row["name"]: row for row in json.loads((tmp_path / "bench.json").read_text())}
     assert rows["proxy"]["value"] == pytest.approx(9 * 9.0)
     assert rows["proxy"]["unit"] == "µs/token"
-    assert (tmp_path / "d.md").read_text().startswith("### efaprof diff · 3 A, 3 B runs · regression")
+    markdown = (tmp_path / "d.md").read_text()
+    assert markdown.startswith("### efaprof diff · 3 A, 3 B runs · regression")
+    assert (tmp_path / "summary.md").read_text() == markdown + "\n"
 
 
 def test_without_a_gate_a_regression_is_only_reported(slow_proxy, tmp_path):

@@ -15,7 +15,7 @@ from efaprof.analyzers.limits import GateStatus
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.benchmark_json import diff_rows
 from efaprof.report.diff_json import diff_document
-from efaprof.report.diff_report import diff_report
+from efaprof.report.diff_report import diff_report, signed
 from efaprof.report.diff_runs import ReadRun
 from efaprof.report.diff_sections import diff_heading, diff_sections
 from efaprof.report.sections import as_terminal
@@ -117,3 +117,10 @@ def test_rows_for_a_benchmark_history_are_the_second_sides_times():
     rows = diff_rows(compared().diff)
     assert rows[0] == {"name": "step", "unit": "µs/token", "value": pytest.approx(1080.333, abs=0.01),
                        "extra": "mean of 3 runs, +8.00%"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [(0.034, "+3.4 %"), (-0.5, "-50.0 %"), (0.999, "+99.9 %"), (1.35, "×2.35"), (1324.4, "×1 325")]
+)
+def test_changes_are_percentages_until_they_are_multiples(change, words):
+    assert signed(change) == words
