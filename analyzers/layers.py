@@ -28,7 +28,7 @@ OPERATION_SPANS: dict[Layer, tuple[pl.Expr, pl.Expr]] = {
 }
 # A flush waits for local completions: its operations are in the NIC until then.
 _IS_FLUSHED = (pl.col("phase") == "combine") & (pl.col("kind") == "put")
-_NIC_OPEN_UNTIL = pl.when(_IS_FLUSHED).then(pl.max_horizontal("arrival_ns", "done_ns")).otherwise(DELIVERED)
+NIC_OPEN_UNTIL = pl.when(_IS_FLUSHED).then(pl.max_horizontal("arrival_ns", "done_ns")).otherwise(DELIVERED)
 
 # Order in which the layers stand in tables of step costs.
 STEP_LAYERS = (*PRIORITY, Layer.IDLE)
@@ -71,7 +71,7 @@ class LayerSplitter:
             Layer.COMPUTE: _between(computes, pl.col("begin_ns"), pl.col("end_ns")),
             Layer.POLL: _between(waits, pl.col("begin_ns"), pl.col("end_ns")),
             Layer.RX: _between(inbound, *OPERATION_SPANS[Layer.RX]),
-            Layer.NIC: _between(own, pl.col("return_ns"), _NIC_OPEN_UNTIL),
+            Layer.NIC: _between(own, pl.col("return_ns"), NIC_OPEN_UNTIL),
             Layer.PROXY: merge(
                 _between(own, *OPERATION_SPANS[Layer.PROXY]), _between(own, pl.col("done_ns"), pl.col("told_ns"))
             ),

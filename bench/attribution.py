@@ -3,37 +3,46 @@
 A steady synthetic run is written once and analysed again and again until --operations went through, chunk by chunk as
 `efaprof attribute` does. CPU seconds of the process are counted, of all its threads, so that other work on the machine
 does not matter much; "on 2 cores" is twice the rate, which holds when chunks are spread over two processes. The ratio
-is to the exclusive sweep of the same operations in the same process. Run it with `python bench/attribution.py`.
+is to the exclusive sweep of the same operations in the same process. Where pandas is installed, the same split is made
+with it too, as one would write it there, and has to come out equal. Run it with `python bench/attribution.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import importlib.util
 import platform
 import resource
 import tempfile
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import polars as pl
+
+from efaprof.analyzers.exclusive import PRIORITY
 from efaprof.analyzers.graph import StepGraph, build
-from efaprof.analyzers.layers import LayerSplitter
+from efaprof.analyzers.layers import NIC_OPEN_UNTIL, OPERATION_SPANS, LayerSplitter
 from efaprof.analyzers.replay import STANDARD, replayed
 from efaprof.analyzers.walk import walk, walk_job
 from efaprof.session import host
 from efaprof.trace import dispatch
+from efaprof.trace.layers import Layer
 from efaprof.trace.steady import Steady, write_steady
 from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from efaprof.trace.survey import Survey
     from efaprof.trace.widerow import DispatchChunk
 
 COMMANDS = 64
 WRITTEN = 1_000_000  # operations of the run on disk
 MIB = 1 << 10  # of ru_maxrss
+NO_STEP = -1  # after the last one
 Result = TypeVar("Result")
 Spent = defaultdict[str, float]  # CPU seconds by part
 
@@ -63,6 +72,71 @@ def timed(spent: Spent, name: str, work: Callable[[], Result]) -> Result:
     return found
 
 
+def compare_with_pandas(surveyed: Survey, spent: Spent, done: int) -> str:
+    """Split the run once with pandas; its CPU seconds are scaled to `done` operations. What to say of it."""
+    if importlib.util.find_spec("pandas") is None:
+        return "pandas: not compared, it is not installed (pip install pandas)"
+    pandas = importlib.import_module("pandas")
+    once: Spent = defaultdict(float)
+    splitter, count = LayerSplitter(), 0
+    for chunk in dispatch.chunks(surveyed):
+        spans = pandas_spans(pandas, chunk)
+        ends = chunk.steps.group_by("rank").agg(begin_ns=pl.max("end_ns"), step=pl.lit(NO_STEP))
+        cuts = pl.concat([one.select("rank", "step", "begin_ns").cast(pl.Int64) for one in (chunk.steps, ends)])
+        marks = pandas.DataFrame({name: cuts[name].to_numpy() for name in cuts.columns})
+        found = timed(once, "pandas", lambda: split_with_pandas(pandas, spans, marks))  # noqa: B023
+        ours = splitter.split(chunk).sort("rank", "step")
+        for layer in (one for one in PRIORITY if f"{one}_ns" in ours.columns):
+            if not (found[layer.value].to_numpy() == ours[f"{layer}_ns"].to_numpy()).all():
+                raise SystemExit(f"pandas and efaprof differ in {layer}")
+        count += len(chunk.operations)
+    spent["the same split in pandas"] = once["pandas"] * done / count
+    times = spent["the same split in pandas"] / spent["exclusive sweep"]
+    return f"pandas {pandas.__version__}: {times:.1f} × our time for the same exclusive split, equal to the nanosecond"
+
+
+def pandas_spans(pandas: Any, chunk: DispatchChunk) -> Any:
+    """The spans (rank, layer, begin_ns, end_ns) of a chunk as a table of pandas; not counted."""
+    rows = [
+        chunk.operations.select(pl.col("peer" if layer is Layer.RX else "rank").alias("rank"), begin=begin, end=end)
+        .with_columns(layer=pl.lit(PRIORITY.index(layer)))
+        .drop_nulls()
+        for layer, (begin, end) in [
+            *OPERATION_SPANS.items(),
+            (Layer.PROXY, (pl.col("done_ns"), pl.col("told_ns"))),
+            (Layer.NIC, (pl.col("return_ns"), NIC_OPEN_UNTIL)),
+        ]
+    ]
+    for layer, frame in ((Layer.COMPUTE, chunk.computes), (Layer.POLL, chunk.waits)):
+        own = frame.select("rank", begin="begin_ns", end="end_ns", layer=pl.lit(PRIORITY.index(layer)))
+        rows.append(own.drop_nulls())
+    whole = pl.concat([one.cast(pl.Int64) for one in rows], how="diagonal")
+    return pandas.DataFrame({name: whole[name].to_numpy() for name in whole.columns})
+
+
+def split_with_pandas(pandas: Any, spans: Any, marks: Any) -> Any:
+    """Nanoseconds per (rank, step) and layer: sort the ends of spans, count what is open, the first layer wins."""
+    spans = spans[spans["end"] > spans["begin"]]
+    opening = spans[["rank", "layer"]].assign(time=spans["begin"], change=1)
+    closing = spans[["rank", "layer"]].assign(time=spans["end"], change=-1)
+    cuts = marks[["rank", "step"]].assign(time=marks["begin_ns"], layer=-1, change=0)
+    events = pandas.concat([opening, closing, cuts]).sort_values(["rank", "time"], ignore_index=True)
+    owner = pandas.Series(-1, index=events.index)
+    for layer in range(len(PRIORITY) - 1, -1, -1):
+        change = events["change"].where(events["layer"] == layer, 0)
+        owner = owner.mask(change.groupby(events["rank"]).cumsum() > 0, layer)
+    by_rank = events.groupby("rank")
+    lasting = by_rank["time"].shift(-1) - events["time"]
+    rows = pandas.DataFrame(
+        {"rank": events["rank"], "step": by_rank["step"].ffill(), "layer": owner, "ns": lasting}
+    ).dropna()
+    rows = rows[rows["step"] != NO_STEP]
+    sums = rows.groupby(["rank", "step", "layer"])["ns"].sum().unstack(fill_value=0)
+    return sums.rename(columns=dict(enumerate(one.value for one in PRIORITY))).reindex(
+        columns=[one.value for one in PRIORITY], fill_value=0
+    )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -78,8 +152,9 @@ def main() -> None:
             while (chunk := timed(spent, "reading records", lambda: next(chunks, None))) is not None:  # noqa: B023
                 analyse(chunk, spent)
                 done += len(chunk.operations)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
+        said = compare_with_pandas(surveyed, spent, done)
     machine = host.describe()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
     both = spent["event graph"] + spent["walk and union (C, U)"]
     each = spent[f"{len(STANDARD)} replays (Δ)"] / len(STANDARD)
     print(f"{machine.cpu_model}, {machine.cpus} cores, Python {platform.python_version()}: {done:,} operations")
@@ -89,6 +164,7 @@ def main() -> None:
         rate = done / seconds / 1e6
         print(f"{name:28}{seconds / done * 1e6:11.3f}{rate:16.2f}{spent['exclusive sweep'] / seconds:13.2f}")
     print(f"C and U on 2 cores: {2 * done / both / 1e6:.2f} M ops/s; peak memory {peak:.0f} MiB")
+    print(said)
 
 
 if __name__ == "__main__":
