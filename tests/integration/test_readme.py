@@ -185,6 +185,7 @@ def test_the_other_formats_are_the_named_ones(recorded, form):
 TABLE = {
     "record": ((), r"^$"),
     "attribute": ((), r"^efaprof attribute · "),
+    "report": (("-o", "page.html"), r"page\.html"),
     "diff": ((), r"^efaprof diff · 1 A, 1 B runs · "),
     "bench dispatch": (
         ("--steps", "5", "--warmup", "1", "--layers", "2", "--compute-us", "0", "-o", "bench"),
