@@ -64,8 +64,13 @@ native: $(VENV)/.test-tools ## the programs that tests and benchmarks run
 	  cmake --fresh -S . -B $(BUILD) -G Ninja -DEFAPROF_TESTS=ON; } >$(BUILD).log 2>&1 && \
 	cmake --build $(BUILD) -j$(JOBS) >>$(BUILD).log 2>&1 || { cat $(BUILD).log >&2; exit 1; }
 
+# A libfabric with efa-direct; the demo does without where there is none for this machine.
+$(VENV)/.demo-tools: $(VENV)/.installed
+	@$(PIP) install 'efaprof[demo]' || echo "no libfabric with efa-direct to be had: the demo runs over tcp"
+	@touch $@
+
 .PHONY: demo
-demo: $(VENV)/.installed ## record, attribute and show the dispatch path on loopback
+demo: $(VENV)/.demo-tools ## record, attribute and show the dispatch path, without GPU and EFA
 	@BIN=$(BIN) examples/demo.sh
 
 .PHONY: test
