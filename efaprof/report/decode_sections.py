@@ -21,6 +21,8 @@ _MOST_UNKNOWN = 5
 _MOST_EVIDENCE = 6
 _MOST_LATE = 3
 _MOST_GROUPS = 8
+_MOST_TAIL = 5
+_LEAST_TAIL = 5e-4  # less reads as 0.0 points
 
 
 def decode_heading(section: DecodeSection, names: str, path: str) -> str:
@@ -42,7 +44,7 @@ def decode_sections(section: DecodeSection) -> list[Section]:
         found.append(_recoverable(decode))
     if decode.groups:
         found.append(_path_groups(decode))
-    return [*found, _operations(section), _verdict(section)]
+    return [*found, *_tail(decode), _operations(section), _verdict(section)]
 
 
 def per_token(section: DecodeSection) -> str:
@@ -133,6 +135,16 @@ def _recoverable(decode: Decode) -> Notes:
         true = units.microseconds((skew.true_us or 0) * _NS_PER_US)
         lines.append(f"of skew, {true} µs {DERIVED} while the late rank computed; waited: {late}")
     return Notes("together", tuple(lines))
+
+
+def _tail(decode: Decode) -> list[Section]:
+    """By how much each layer's share differs in the slowest steps, largest first; nothing where it hardly does."""
+    found = sorted(decode.split.tail.items(), key=lambda item: -abs(item[1]))
+    shown = [f"{layer} {100 * share:+.1f}" for layer, share in found if abs(share) >= _LEAST_TAIL]
+    if not shown:
+        return []
+    line = f"steps above p99 against p40 to p60, points of share {DERIVED}: {', '.join(shown[:_MOST_TAIL])}"
+    return [Notes("tail", (line,))]
 
 
 def _operations(section: DecodeSection) -> Notes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -17,6 +18,7 @@ from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
 from efaprof.report.attribution_sections import attribution_heading, attribution_sections
 from efaprof.report.sections import as_terminal
+from efaprof.trace.layers import Layer
 from efaprof.trace.reader import open_tables
 from efaprof.trace.rundir import open_run
 from efaprof.trace.steady import Steady, write_steady
@@ -59,6 +61,16 @@ def test_the_terminal_report_keeps_to_one_screen_and_says_what_bounds_it(made):
     assert "recoverable ≤" in text
     assert "at most: the NIC's own ceiling is not calibrated" in text
     assert "what if proxies=2" in text
+
+
+def test_the_layers_of_the_slowest_steps_stand_in_one_line_and_not_where_all_steps_are_alike(made):
+    assert "\ntail  " not in as_terminal(attribution_heading(made), attribution_sections(made))
+    tail = {Layer.PROXY: -0.0312, Layer.NIC: 0.1234, Layer.RX: 0.0004, Layer.RING: -0.0915}
+    decode = made.decode.decode
+    uneven = replace(decode, split=replace(decode.split, tail=tail))
+    text = as_terminal("", attribution_sections(replace(made, decode=replace(made.decode, decode=uneven))))
+    line = next(line for line in text.splitlines() if line.startswith("tail  "))
+    assert line.endswith("points of share ○: nic +12.3, ring -9.2, proxy -3.1")
 
 
 @pytest.mark.parametrize("by", list(PathBy))
