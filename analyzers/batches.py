@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MIN_BATCHES = 10
 MAX_LAG1 = 0.2
 LEVEL = 0.95
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,4 +85,7 @@ def _lag1(means: NDArray[np.float64]) -> float | None:
         return None
     centred = means - means.mean()
     power = float(centred @ centred)
-    return float(centred[1:] @ centred[:-1]) / power if power > 0 else 0.0
+    # Means that are equal but for rounding have no correlation, only the rounding's.
+    if power <= len(means) * (ROUNDING * float(means.mean())) ** 2:
+        return 0.0
+    return float(centred[1:] @ centred[:-1]) / power

@@ -23,6 +23,7 @@ from efaprof.trace.layers import Layer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.rules import Feature
     from efaprof.trace.widerow import DispatchChunk
@@ -162,6 +163,7 @@ def decode(
     limits: Limits | None = None,
     changes: Sequence[Change] = STANDARD,
     path_by: PathBy | None = None,
+    profile: Profile | None = None,
 ) -> Decode | None:
     """Analysis of the decode steps in these chunks, read once and in order; None when there are none.
 
@@ -182,6 +184,7 @@ def decode(
         split.batching,
         line_rate_bytes_s=host.line_rate_bytes_s,
         has_ceiling=limits.rate_ops_s is not None,
+        profile=profile,
     )
     failed = failed_tests(_facts(split, features, host))
     found = spreads(add_counts(totals.buckets, ["layer"]), ["layer"])

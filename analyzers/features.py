@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from efaprof.analyzers.profile import Ceiling, Profile
+
 
 ISSUE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC)
 RECEIVE = (Layer.RX, Layer.POLL)
@@ -30,11 +32,13 @@ def run_features(
     *,
     line_rate_bytes_s: float | None = None,
     has_ceiling: bool = False,
+    profile: Profile | None = None,
 ) -> dict[str, Feature]:
     """What one run's decode steps say. A feature whose denominator is not there is left out: it is unknown.
 
-    Shares of layers are of T, the communication part of the step; `line_rate_bytes_s` is the NIC's, per rank;
-    `has_ceiling`: replays knew the NIC's calibrated rate, without which what they save is an upper bound.
+    Shares of layers are of T, the communication part of the step; `line_rate_bytes_s` is the NIC's, per rank; without
+    it, the calibrated peak of `profile` stands for it. `has_ceiling`: replays knew the NIC's calibrated rate, without
+    which what they save is an upper bound.
     """
     by_step = (
         step_costs.filter(col("kind") == "decode").group_by("step").agg(pl.selectors.numeric().mean()).sort("begin_ns")
@@ -65,12 +69,28 @@ def run_features(
         for name, (column, below, note) in counts.items()
         if column in by_step.columns
     ]
+    carried = by_step["bytes"].to_numpy()
     if line_rate_bytes_s:
-        carried = by_step["bytes"].to_numpy()
         could = communication * line_rate_bytes_s / 1e9
         found.append(_ratio("utilisation_active", carried, could, batching, "of the line rate while communicating"))
+    elif profile is not None:
+        peak = profile.peak_bytes_s
+        found.append(_of_ceiling("utilisation_active", carried, communication, peak, batching))
+    if profile is not None:
+        posted = by_step["operations"].to_numpy()
+        found.append(_of_ceiling("message_rate", posted, communication, profile.rate_ops_s, batching))
     named = {feature.name: feature for feature in found if feature is not None}
     return named | outstanding_features(by_step, batching)
+
+
+def _of_ceiling(
+    name: str, moved: NDArray[np.float64], time_ns: NDArray[np.float64], ceiling: Ceiling, batching: Batching
+) -> Feature | None:
+    """A rate over what calibration reached; where that is no ceiling, the part may be anything up to this."""
+    found = _ratio(name, moved, time_ns * ceiling.value / 1e9, batching, "of the calibrated rate while communicating")
+    if found is None or ceiling.is_ceiling:
+        return found
+    return Feature(name, found.value, 0.0, found.hi, note=f"{found.note}, at most: the issuer set that rate")
 
 
 def _path_features(

@@ -70,6 +70,21 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was handed in beside recordings."""
+
+    interventions: tuple[Intervention, ...] = ()
+    waits: tuple[WaitShare, ...] = ()
+    readings: tuple[Reading, ...] = ()
+
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Operations that it is about, in their order."""
+        rows: list[Intervention | WaitShare | Reading] = [*self.interventions, *self.waits, *self.readings]
+        return tuple(dict.fromkeys(row.op for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
 class Effect:
     """What the pairs of one lever say about the label that its layer stands for."""
 

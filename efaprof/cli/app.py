@@ -27,6 +27,7 @@ COMMANDS: tuple[str, ...] = (
     "open_",
     "softefa",
     "fabric",
+    "calibrate",
 )
 
 app = typer.Typer(

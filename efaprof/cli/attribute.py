@@ -17,6 +17,7 @@ from efaprof.cli.targets import Targets
 from efaprof.errors import TraceError, UsageError
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
     from efaprof.report.attribution_report import AttributionReport
     from efaprof.trace.rundir import Run
@@ -41,6 +42,10 @@ def attribute(
         typer.Option(
             "--lever", metavar="NAME", help="RUNs differ in this (channels, hidden, …): elasticities; repeatable."
         ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", metavar="FILE", help="Ceilings of the fabric, from efaprof calibrate."),
     ] = None,
     evidence: Annotated[
         Path | None,
@@ -76,6 +81,7 @@ def attribute(
     tell, it passes unless --strict.
     """
     from efaprof.analyzers.replay import parse_change
+    from efaprof.ingest.profile import read_profile
     from efaprof.report.attribution_json import attribution_document
     from efaprof.report.attribution_report import report_on
     from efaprof.report.attribution_sections import attribution_heading, attribution_sections
@@ -87,17 +93,19 @@ def attribute(
     if evidence is not None:
         _judge(evidence, runs, targets)
         return
+    ceilings = read_profile(profile) if profile is not None else None
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
     if lever:
         if gating.is_asked:
             raise UsageError("gates are on one run, not on a comparison", hint="leave out --lever, or see efaprof diff")
-        _compare(chosen, lever, targets, by=by, what_if=changes, is_strict=strict)
+        _compare(chosen, lever, targets, by=by, what_if=changes, profile=ceilings, is_strict=strict)
         return
     report = report_on(
         [(run, open_tables(run, is_strict=strict)) for run in chosen],
         by=by.operations,
         path_by=by.path,
         what_if=changes,
+        profile=ceilings,
     )
     if strict:
         _check_explained(report)
@@ -110,7 +118,14 @@ def attribute(
 
 
 def _compare(
-    chosen: list[Run], levers: list[str], targets: Targets, *, by: Grouping, what_if: list[Change], is_strict: bool
+    chosen: list[Run],
+    levers: list[str],
+    targets: Targets,
+    *,
+    by: Grouping,
+    what_if: list[Change],
+    profile: Profile | None,
+    is_strict: bool,
 ) -> None:
     """Report on the first run with what all of them say together."""
     from efaprof.report.attribution_json import attribution_document
@@ -122,7 +137,13 @@ def _compare(
     if len(chosen) < 2:
         raise UsageError("--lever compares several runs", hint="efaprof attribute RUN RUN … --lever channels")
     reports = [
-        report_on([(run, open_tables(run, is_strict=is_strict))], by=by.operations, path_by=by.path, what_if=what_if)
+        report_on(
+            [(run, open_tables(run, is_strict=is_strict))],
+            by=by.operations,
+            path_by=by.path,
+            what_if=what_if,
+            profile=profile,
+        )
         for run in chosen
     ]
     if is_strict:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from efaprof.analyzers.interventions import LABELS, Intervention, Reading, WaitShare
+from efaprof.analyzers.interventions import LABELS, Evidence, Intervention, Reading, WaitShare
 from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.ingest.fields import number, positive, table, text, whole
 from efaprof.ingest.lines import document
@@ -34,21 +33,6 @@ _PAIRS = re.compile(r"(\d+(?:\.\d+)?)% ([\w+]+) event reduction moved (\w+) p50 
 # "…: 89.96% wait share, 8.96x wait/body, …", under a name like r4_cached_dispatch
 _WAIT = re.compile(r"(\d+(?:\.\d+)?)% wait share, (\d+(?:\.\d+)?)x wait/body")
 _WAIT_NAME = re.compile(r"r\d+_(\w+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What was handed in beside recordings."""
-
-    interventions: tuple[Intervention, ...] = ()
-    waits: tuple[WaitShare, ...] = ()
-    readings: tuple[Reading, ...] = ()
-
-    @property
-    def operations(self) -> tuple[str, ...]:
-        """Operations that it is about, in their order."""
-        rows: list[Intervention | WaitShare | Reading] = [*self.interventions, *self.waits, *self.readings]
-        return tuple(dict.fromkeys(row.op for row in rows))
 
 
 def read_evidence(path: Path) -> Evidence:

@@ -101,6 +101,7 @@ struct efaprof_fi_cq_error {
     int32_t err, prov_errno;
     uint64_t err_data_size;
 };
+struct efaprof_fi_loop { uint64_t completed, again, elapsed_ns, idle_ns; };
 uint32_t efaprof_fi_headers(void);
 uint32_t efaprof_fi_shim(void);
 int efaprof_fi_close(void *fid);
@@ -149,6 +150,10 @@ ssize_t efaprof_fi_writedata(void *ep, const void *from, size_t bytes, void *des
                              uint64_t address, uint64_t key, void *context);
 ssize_t efaprof_fi_inject_write(void *ep, const void *from, size_t bytes, uint64_t peer, uint64_t address,
                                 uint64_t key);
+int efaprof_fi_write_loop(void *ep, void *cq, size_t entry_bytes, const void *from, size_t bytes, void *desc,
+                          uint64_t peer, uint64_t address, uint64_t key, uint32_t window, char *contexts,
+                          void **free_contexts, uint64_t duration_ns, uint64_t drain_ns,
+                          struct efaprof_fi_loop *result);
 ssize_t efaprof_fi_inject_writedata(void *ep, const void *from, size_t bytes, uint64_t data, uint64_t peer,
                                     uint64_t address, uint64_t key);
 """

@@ -48,6 +48,11 @@ class CompletionQueue(Handle):
         self._domain, self._format = domain, cq_format
         self._shim = library.shim
 
+    @property
+    def entry_bytes(self) -> int:
+        """Size of an entry as the library writes it."""
+        return _ENTRY_BYTES[self._format]
+
     def read(self, count: int = 16) -> list[Completion]:
         """Up to `count` completions, none when nothing has completed; CompletionError for one in error."""
         room = self._room(count)

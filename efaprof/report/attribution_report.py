@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from efaprof.analyzers.by import PathBy
+    from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.verdict import Verdict
     from efaprof.report.decode_report import DecodeSection
@@ -82,10 +83,11 @@ def report_on(
     by: By = By.KIND,
     path_by: PathBy | None = None,
     what_if: Sequence[Change] = (),
+    profile: Profile | None = None,
 ) -> AttributionReport:
     """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
     recorded = summarise([tables for _, tables in runs], by)
-    steps = decode_section(runs, recorded, changes=(*STANDARD, *what_if), path_by=path_by)
+    steps = decode_section(runs, recorded, changes=(*STANDARD, *what_if), path_by=path_by, profile=profile)
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]

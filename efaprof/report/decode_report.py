@@ -10,6 +10,7 @@ import polars as pl
 from efaprof.analyzers.decode import Decode, Host, decode
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
+from efaprof.errors import NothingToAnalyse
 from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from efaprof.analyzers.by import PathBy
+    from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.recorded import Recorded
     from efaprof.analyzers.replay import Change
     from efaprof.trace.reader import Tables
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 COSTS_NAME = "steps.parquet"  # derived: one row per (rank, step)
 VERIFIED = "verify.tokens"
 MISMATCHED = "verify.mismatches"
+_OVER = 1.1  # of a calibrated ceiling: calibration and run never meet the same machine twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ def decode_section(
     *,
     changes: Sequence[Change] = STANDARD,
     path_by: PathBy | None = None,
+    profile: Profile | None = None,
 ) -> DecodeSection | None:
     """Section for the runs of one job that have marked decode steps, else None.
 
@@ -59,9 +63,15 @@ def decode_section(
         return None
     run, tables = runs[0]
     host = _host([one for _, one in runs], recorded)
-    found = decode(dispatch.chunks(job_survey(runs)), host, limits=_limits(run, host), changes=changes, path_by=path_by)
+    if profile is not None:
+        _check_profile(run, profile)
+    limits = _limits(run, host, profile)
+    found = decode(
+        dispatch.chunks(job_survey(runs)), host, limits=limits, changes=changes, path_by=path_by, profile=profile
+    )
     if found is None:
         return None
+    _check_rate(found, profile)
     if len(runs) == 1:
         found.step_costs.write_parquet(tables.folder / COSTS_NAME)
     return DecodeSection(
@@ -86,12 +96,41 @@ def _host(tables: Sequence[Tables], recorded: Recorded) -> Host:
     )
 
 
-def _limits(run: Run, host: Host) -> Limits:
+def _check_profile(run: Run, profile: Profile) -> None:
+    """A profile is of the fabric that the run used, or it says nothing about it."""
+    manifest = run.manifest
+    used = str(manifest.fingerprint.get("provider"))
+    measured = str(profile.fingerprint.get("provider"))
+    if used != measured:
+        raise NothingToAnalyse(
+            f"the profile is of provider {measured}, the run used {used}",
+            hint=f"efaprof calibrate --provider {used}",
+        )
+    devices = [label for label in manifest.emulated if label.startswith("device:")]
+    if devices != list(profile.emulated):
+        words = "; ".join(profile.emulated) or "nothing emulated", "; ".join(devices) or "nothing emulated"
+        raise NothingToAnalyse(
+            f"the profile is of {words[0]}, the run of {words[1]}", hint="calibrate on what the run used"
+        )
+
+
+def _check_rate(found: Decode, profile: Profile | None) -> None:
+    """More than the ceiling was done: then it is none, and nothing that rests on it holds."""
+    rate = found.features.get("message_rate")
+    if profile is not None and profile.rate_ops_s.is_ceiling and rate is not None and rate.lo > _OVER:
+        raise NothingToAnalyse(
+            f"the run did {rate.value:.2f} times the operations per second that the profile calls the ceiling",
+            hint="calibrate again, with the machine as quiet as in the run",
+        )
+
+
+def _limits(run: Run, host: Host, profile: Profile | None) -> Limits:
     """What bounded the operations of this run, as far as it is known."""
     options = DispatchOptions.from_fingerprint(run.manifest.fingerprint)
     return Limits(
         ring=options.ring if options else None,
         window=options.window if options else None,
+        rate_ops_s=profile.rate_ops_s.value if profile is not None and profile.rate_ops_s.is_ceiling else None,
         line_rate_bytes_s=host.line_rate_bytes_s,
     )
 

@@ -13,8 +13,7 @@ from efaprof.trace.layers import Provenance
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from efaprof.analyzers.interventions import Effect, Judgement
-    from efaprof.ingest.evidence import Evidence
+    from efaprof.analyzers.interventions import Effect, Evidence, Judgement
 
 SCHEMA = "efaprof.judgement/1"
 HEADING = "efaprof attribute · evidence"

@@ -1,4 +1,4 @@
-/* What every file of the shim needs. Each function does one call of libfabric and returns what that returned; handles
+/* What every file of the shim needs. Each function but the loop does one call of libfabric and returns what that returned; handles
  * are libfabric's own. efaprof/libfabric/cdef.py declares the same functions: change both. */
 #ifndef EFAPROF_FISHIM_H
 #define EFAPROF_FISHIM_H
@@ -26,6 +26,12 @@ struct efaprof_fi_cq_error {
     uint64_t flags, len, data, tag, olen;
     int32_t err, prov_errno;
     uint64_t err_data_size; /* bytes of err_data that the provider filled */
+};
+
+/* What a loop of writes did in its time; the drain after it is not counted. */
+struct efaprof_fi_loop {
+    uint64_t completed, again, elapsed_ns;
+    uint64_t idle_ns; /* of it: nothing could be posted and nothing completed */
 };
 
 #endif

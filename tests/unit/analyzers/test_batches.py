@@ -45,3 +45,10 @@ def test_few_steps_are_not_sound():
     batching = choose_batching(np.ones(MIN_BATCHES - 1))
     assert not batching.is_sound
     assert estimate(np.array([5.0]), choose_batching(np.array([5.0]))).lo is None
+
+
+def test_steps_that_differ_by_rounding_alone_are_not_correlated():
+    steady = np.full(60, 199.9) * np.where(np.arange(60) < 30, 1.0, 1 + 1e-15)
+    found = choose_batching(steady)
+    assert found.is_sound
+    assert found.batch_steps == 1
