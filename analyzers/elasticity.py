@@ -146,7 +146,7 @@ def _cell(points: Sequence[Point], axis: Axis) -> _Cell:
 
 def _what_moved(points: Sequence[Point], axis: Axis) -> str:
     if _range(points, axis) < LEAST_RANGE:
-        return f"{axis} vary by a factor of {_range(points, axis):.2f}, under {LEAST_RANGE:g}"
+        return f"{axis} moved by a factor of {_range(points, axis):.2f}, under {LEAST_RANGE:g}"
     moved = [other for other in HELD[axis] if not _is_same(*_ends(points, other))]
     return f"{' and '.join(moved)} moved with {axis}"
 

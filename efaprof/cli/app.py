@@ -20,6 +20,7 @@ COMMANDS: tuple[str, ...] = (
     "info",
     "dump",
     "bench",
+    "sweep",
     "doctor",
     "tax",
     "model",

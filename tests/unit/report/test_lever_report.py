@@ -58,7 +58,7 @@ def test_the_document_with_levers_fits_its_schema_and_the_section_says_what_is_u
     document = attribution_document(found.first) | lever_keys(found)
     jsonschema.Draft202012Validator(SCHEMA).validate(document)
     text = as_terminal("", lever_sections(found))
-    assert "elasticity_bytes unknown: bytes vary by a factor of 1.00" in text
+    assert "elasticity_bytes unknown: bytes moved by a factor of 1.00" in text
     assert "LogGP refused" in text
 
 
