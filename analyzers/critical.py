@@ -36,7 +36,8 @@ class CriticalPath:
         """(one row per rank and step, one per window, one per step of the job).
 
         The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`,
-        `<layer>_walked`, true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of efaprof.analyzers.walk.
+        `<layer>_walked`, true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of
+        efaprof.analyzers.walk.
         """
         graph = build(chunk, self._context, self.limits)
         walked, job = walk(graph), walk_job(graph)

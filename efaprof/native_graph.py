@@ -22,7 +22,14 @@ LABELS, STAGES = 16, 16
 NONE = -1
 WINDOW = np.dtype([("low", "<i8"), ("start", "<i4"), ("rank", "<i4")])
 WALKED = np.dtype(
-    [("ns", "<i8", LABELS), ("walked", "<f8", STAGES), ("late_own_ns", "<i8"), ("clip_ns", "<i8"), ("late_rank", "<i4"), ("operation", "<i4")]
+    [
+        ("ns", "<i8", LABELS),
+        ("walked", "<f8", STAGES),
+        ("late_own_ns", "<i8"),
+        ("clip_ns", "<i8"),
+        ("late_rank", "<i4"),
+        ("operation", "<i4"),
+    ]
 )
 _OUT_OF_MEMORY = (1 << 64) - 1
 _POINTERS = {
