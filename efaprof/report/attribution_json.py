@@ -12,6 +12,7 @@ from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import COMM_ACTIVE
 from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
+from efaprof.report.signature_sections import signature_document
 from efaprof.trace.layers import Layer, Match, Provenance
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "layers": [],
         "groups": None,
         "skew_by": [],
+        "segmentation": signature_document(report.segmentation),
         "operations": _operations(recorded),
         "utilisation": _utilisation(recorded),
         "delivery": _delivery(report),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import Recorded, summarise
 from efaprof.analyzers.replay import STANDARD
+from efaprof.analyzers.signatures import segment
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from efaprof.analyzers.by import PathBy
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
+    from efaprof.analyzers.signatures import Segmentation
     from efaprof.analyzers.verdict import Verdict
     from efaprof.report.decode_report import DecodeSection
     from efaprof.trace.manifest import Manifest
@@ -67,6 +69,7 @@ class AttributionReport:
     scope: str
     recorded: Recorded
     decode: DecodeSection | None  # of the runs of one job with marked decode steps
+    segmentation: Segmentation | None  # of a single run without marks that has the pattern of dispatch
     verdict: Verdict
     next_command: str
     warnings: tuple[str, ...]
@@ -97,6 +100,7 @@ def report_on(
         scope=RANK_LOCAL if steps else OPERATIONS,
         recorded=recorded,
         decode=steps,
+        segmentation=segment(runs[0][1].ops) if steps is None and len(runs) == 1 else None,
         verdict=steps.decode.verdict if steps else decide({}),
         next_command=f"efaprof open {first.path}",
         warnings=tuple(_warnings(runs, recorded, steps)),

@@ -8,6 +8,7 @@ from efaprof.analyzers.by import By
 from efaprof.report import decode_sections, units
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.sections import LEGEND, Notes, Section, Table
+from efaprof.report.signature_sections import signature_notes
 from efaprof.report.units import DERIVED, MEASURED
 from efaprof.trace.layers import Layer, Match
 
@@ -46,6 +47,8 @@ def attribution_sections(report: AttributionReport) -> list[Section]:
         sections += decode_sections.decode_sections(report.decode)
     else:
         sections += [_layers(recorded), _groups(recorded.kinds, By.KIND)]
+    if report.segmentation is not None:
+        sections.append(signature_notes(report.segmentation))
     if recorded.by is not By.KIND:
         sections.append(_groups(recorded.groups, recorded.by))
     if report.decode is None:
