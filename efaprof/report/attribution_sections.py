@@ -36,7 +36,9 @@ def attribution_heading(report: AttributionReport) -> str:
     if report.decode is not None:
         return decode_sections.decode_heading(report.decode, names, run.path.value)
     processes = f"{run.processes} process" + ("es" if run.processes != 1 else "")
-    return f"efaprof attribute · {names} · {run.path.value} path · {processes} · no steps · method {report.method}"
+    found = report.segmentation
+    steps = f"{found.decode} decode steps by signature" if found and found.decode else "no steps"
+    return f"efaprof attribute · {names} · {run.path.value} path · {processes} · {steps} · method {report.method}"
 
 
 def attribution_sections(report: AttributionReport) -> list[Section]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 from operation_runs import every_outcome
 
 from efaprof import report
 from efaprof.analyzers.by import By
+from efaprof.analyzers.signatures import ProcessLayers, Segmentation
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
@@ -161,3 +164,22 @@ def test_many_groups_are_summed_up_on_the_screen_and_whole_in_the_document(tmp_p
     run = synth.finish()
     assert "18 more" in text(run, as_terminal, By.PEER)
     assert len(document(run, By.PEER)["operations"]["by"]["groups"]) == 30
+
+
+def test_steps_found_by_signature_are_said_and_stand_in_the_document(run):
+    writes = np.full(20, 14)
+    begins = np.arange(21) * 50_000
+    one = ProcessLayers(
+        process=1, begin_ns=begins, writes=writes, pause_ns=writes, libfabric_ns=writes * 100, nic_ns=writes * 200,
+        barrier_bytes=16, peers=3,
+    )  # fmt: skip
+    found = Segmentation((one,), layers_per_step=4, first=0, is_decode=np.array([True, True, False, True, True]))
+    made = replace(reported(run), segmentation=found)
+    text = as_terminal(attribution_heading(made), attribution_sections(made))
+    assert "4 decode steps by signature" in text.splitlines()[0]
+    assert "two barriers of 16 B to each peer in each" in text
+    assert "4 ○ decode steps of 4 layers (1 unclassified): 200 µs each, libfabric 5.60 µs, nic 11.2 µs" in text
+    document = json.loads(json.dumps(attribution_document(made)))
+    jsonschema.validate(document, SCHEMA)
+    assert document["segmentation"]["step"] == {"wall_us": 200, "libfabric_us": 5.6, "nic_us": 11.2}
+    assert document["segmentation"]["coverage"] == pytest.approx(4.2 / 50)
