@@ -73,7 +73,7 @@ def decide(
             last = None
         outcomes += ((left_over.label, last),)
         holding = [left_over.label] if last else []
-    path, next_experiment = _path_label(holding, features, defects)
+    path, next_experiment = _path_label(holding, features, defects, rules)
     where, kind = _where(features) if path.startswith("issue-bound") else (None, None)
     grades = [rule.grade for rule in rules if rule.label in holding]
     return Verdict(
@@ -90,7 +90,7 @@ def decide(
 
 
 def _path_label(
-    holding: list[str], features: Mapping[str, Feature], defects: tuple[str, ...]
+    holding: list[str], features: Mapping[str, Feature], defects: tuple[str, ...], rules: tuple[Rule, ...]
 ) -> tuple[str, str | None]:
     if defects:
         return f"inconclusive({defects[0]})", NEXT_FOR_DEFECT.get(defects[0])
@@ -98,19 +98,34 @@ def _path_label(
     if communication is not None and communication.hi < NEGLIGIBLE_T:
         return "negligible", None
     if not holding:
-        return "inconclusive", NEXT_EXPERIMENT
+        return "inconclusive", _next_experiment(features, rules)
     if len(holding) > 1:
         return f"mixed({', '.join(holding)})", NEXT_EXPERIMENT
     return holding[0], None
 
 
 # First choice: it moves operations at fixed bytes.
-NEXT_EXPERIMENT = "record again with another number of channels (num_sms): it moves operations at fixed bytes"
+NEXT_EXPERIMENT = (
+    "record again with another number of channels (num_sms): it moves operations at fixed bytes; "
+    "then efaprof attribute RUN RUN --lever channels"
+)
+# What the NIC could take is all that is missing: cheaper than another recording.
+NEXT_CALIBRATION = "efaprof calibrate --provider NAME, then efaprof attribute --profile FILE"
 NEXT_FOR_DEFECT = {
     "oversubscribed": "record on a machine with at least 4 cores a rank",
     "throttled": "raise the CPU quota of the cgroup and record again",
     "data": "record longer, with a larger --buffer when records were dropped",
 }
+
+
+def _next_experiment(features: Mapping[str, Feature], rules: tuple[Rule, ...]) -> str:
+    """Calibration when a rule waits for nothing but the message rate, at either end of it."""
+    if "message_rate" not in features:
+        ends = (Feature("message_rate", value, value, value) for value in (0.0, 1.0))
+        supposed = [{**features, "message_rate": end} for end in ends]
+        if any(rule.condition.outcome(known) for rule in rules for known in supposed):
+            return NEXT_CALIBRATION
+    return NEXT_EXPERIMENT
 
 
 def _step_label(features: Mapping[str, Feature]) -> str:

@@ -56,7 +56,7 @@ def calibrate(
 
     plan = Plan(provider=provider, libfabric=str(libfabric or ""), duration_ms=duration_ms)
     rows, fingerprint = [], {}
-    with counting_bar("calibrating", plan.loops) as advance:
+    with counting_bar("calibrating", len(plan.loops)) as advance:
         for one in measure(plan):
             rows.append(one.row)
             fingerprint = one.fingerprint

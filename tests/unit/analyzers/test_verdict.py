@@ -82,3 +82,12 @@ def test_little_communication_is_negligible():
 def test_runner_up_names_the_test_that_failed_with_its_numbers():
     verdict = decide(known(**QUIET_WIRE, delta_issue=0.5, proxy_busy=0.2))
     assert verdict.runner_up.startswith("issue-bound: proxy_busy 0.20 [0.19, 0.21], needs ≥ 0.7")
+
+
+def test_calibration_is_the_next_experiment_when_nothing_else_is_missing():
+    known_wire = {"utilisation_active": 0.02, "communication_share": 0.8, "issue_share": 0.6}
+    waiting = decide(known(**known_wire, proxy_busy=0.9))
+    assert waiting.path == "inconclusive"
+    assert "efaprof calibrate" in waiting.next_experiment
+    assert decide(known(**known_wire, proxy_busy=0.9, message_rate=0.1)).path == "issue-bound"
+    assert "channels" in decide(known(communication_share=0.8)).next_experiment
