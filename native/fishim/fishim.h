@@ -1,5 +1,5 @@
-/* What every file of the shim needs. Each function but the loop does one call of libfabric and returns what that returned; handles
- * are libfabric's own. efaprof/libfabric/cdef.py declares the same functions: change both. */
+/* What every file of the shim needs. Each function but the loop does one call of libfabric and returns what that
+ * returned; handles are libfabric's own. efaprof/libfabric/cdef.py declares the same functions: change both. */
 #ifndef EFAPROF_FISHIM_H
 #define EFAPROF_FISHIM_H
 

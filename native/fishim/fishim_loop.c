@@ -23,15 +23,16 @@ static ssize_t reap(struct fid_cq *cq, size_t entry_bytes, void **free_contexts,
 }
 
 /* Writes `bytes` again and again for `duration_ns`, `window` at a time, each with one of `window` contexts of 64 bytes,
- * then waits up to `drain_ns` for what is in flight. Nothing else may be in flight on `cq`. `free_contexts` has room for
- * `window` pointers. Returns 0 or libfabric's error (-FI_ETIMEDOUT: something never completed). */
+ * then waits up to `drain_ns` for what is in flight. Nothing else may be in flight on `cq`. `free_contexts` has room
+ * for `window` pointers. Returns 0 or libfabric's error (-FI_ETIMEDOUT: something never completed). */
 SHIM_API int efaprof_fi_write_loop(struct fid_ep *ep, struct fid_cq *cq, size_t entry_bytes, const void *from,
                                    size_t bytes, void *desc, uint64_t peer, uint64_t address, uint64_t key,
                                    uint32_t window, char *contexts, void **free_contexts, uint64_t duration_ns,
                                    uint64_t drain_ns, struct efaprof_fi_loop *result) {
     if (ep->rma == NULL) return -FI_ENOSYS;
     uint32_t free_count = 0;
-    for (; free_count < window; ++free_count) free_contexts[free_count] = contexts + (size_t)free_count * 64;
+    for (; free_count < window; ++free_count)
+        free_contexts[free_count] = contexts + (size_t)free_count * 64;
     memset(result, 0, sizeof *result);
     uint64_t begin = now_ns(), before = begin;
     while (before - begin < duration_ns) {
