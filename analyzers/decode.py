@@ -257,7 +257,7 @@ def _facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunF
     share = features["communication_share"].value if "communication_share" in features else 1.0
 
     def of_communication(part: float | None) -> float | None:
-        return part / share if part is not None and share > 0 else part
+        return min(part / share, 1.0) if part is not None and share > 0 else part
 
     return RunFacts(
         coverage=split.coverage,

@@ -84,7 +84,7 @@ def failed_tests(facts: RunFacts) -> tuple[Failed, ...]:
         (
             facts.drift is not None and abs(facts.drift) > MAX_DRIFT,
             Defect.DATA,
-            f"the step drifted by {facts.drift or 0:+.1%} over the run",
+            f"the step's trend over the run is {facts.drift or 0:+.1%} of its mean",
         ),
     ]
     return tuple(Failed(defect, reason) for has_failed, defect, reason in tests if has_failed)

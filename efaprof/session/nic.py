@@ -62,8 +62,8 @@ class NicSampler:
 
     @property
     def complaint(self) -> str:
-        """That most samples had to come later than asked."""
-        if 2 * self._stretched <= self._samples:
+        """That most samples had to come noticeably later than asked."""
+        if 2 * self._stretched <= self._samples or self.interval_s < 1.2 * self._asked_interval_s:
             return ""
         return (
             f"reading the NIC counters takes long: they were sampled every {self.interval_s * 1000:.0f} ms,"
