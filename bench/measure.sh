@@ -25,6 +25,7 @@ done
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 efaprof() { "$python" -m efaprof "$@"; }
+first() { LC_ALL=C.UTF-8 sed -E "s/^(.{$1}).*/\\1/"; } # characters of each line: cut counts bytes
 dispatched() { # cores, then options of bench dispatch: the report of one run on that many cores
   rm -rf "$folder/run"
   taskset -c "0-$(($1 - 1))" "$python" -m efaprof bench dispatch "${@:2}" -o "$folder/run" 2>/dev/null &&
@@ -43,7 +44,7 @@ echo '```'
 for cores in 2 4 6 8 12 16; do
   [ "$cores" -le "$(nproc)" ] || continue
   echo "$cores cores"
-  dispatched "$cores" | grep -E '^per token|path |waited for a core' | cut -c1-110
+  dispatched "$cores" | grep -E '^per token|path |waited for a core' | first 110
 done
 echo '```'
 
@@ -54,7 +55,7 @@ for layer in none kernel ring proxy libfabric nic rx; do
   inject=(); [ "$layer" = none ] || inject=(--inject "$layer=200us")
   echo "injected into: $layer"
   dispatched "$(nproc)" --layers 2 --channels 1 --tokens 2 --hidden 256 --steps 300 "${inject[@]}" |
-    grep -E '^(layer|compute|kernel|ring|proxy|libfabric|nic|rx|poll|skew) |path ' | cut -c1-128
+    grep -E '^(layer|compute|kernel|ring|proxy|libfabric|nic|rx|poll|skew) |path ' | first 128
 done
 echo '```'
 
@@ -63,6 +64,6 @@ echo "## --signal imm against fence and fence-batch"
 echo '```'
 for signal in imm fence fence-batch; do
   echo "signal: $signal"
-  dispatched "$(nproc)" --signal "$signal" | grep -E '^per token|^together|path ' | cut -c1-150
+  dispatched "$(nproc)" --signal "$signal" | grep -E '^per token|^together|path ' | first 150
 done
 echo '```'
