@@ -310,6 +310,8 @@ def test_a_limit_on_file_sizes_harms_only_the_trace(tmp_path):
     assert "File too large" in done.stderr or "dropped" in done.stderr
     values = written(tmp_path / "r").counters["test.value"]
     assert values[:5000] == list(range(5000))
+    # Rings fit under the limit too: what came when they were full is dropped, what the file had no room for is kept.
+    has_kept = "File too large" in done.stderr
     salvage_run(tmp_path / "r")  # not under the limit
-    assert len(written(tmp_path / "r").counters["test.value"]) > len(values)
+    assert (len(written(tmp_path / "r").counters["test.value"]) > len(values)) is has_kept
     assert not Path(manifest(tmp_path / "r")["options"]["ring_dir"]).exists()
