@@ -44,6 +44,14 @@ class Injection:
 
 
 @dataclass(frozen=True, slots=True)
+class Lateness:
+    """Time that one rank computes longer in every layer."""
+
+    rank: int
+    delay_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class OperationCounts:
     """Operations of one rank, by kind."""
 
@@ -82,6 +90,7 @@ class DispatchOptions:
     ring: int = 1024  # commands
     window: int = 256  # operations in flight
     inject: tuple[Injection, ...] = field(default=())
+    late: tuple[Lateness, ...] = field(default=())
 
     def __post_init__(self) -> None:
         """Refuse what does not exist yet."""
@@ -101,6 +110,8 @@ class DispatchOptions:
         words += ["--threads", "auto" if self.threads is None else str(self.threads)]
         for injection in self.inject:
             words += ["--inject", f"{injection.layer}={injection.delay_ns}ns"]
+        for lateness in self.late:
+            words += ["--late", f"{lateness.rank}={lateness.delay_ns}ns"]
         return words
 
     def emulated(self) -> tuple[str, ...]:
@@ -113,8 +124,10 @@ class DispatchOptions:
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for two runs to be comparable; the number of steps need not be."""
         values = asdict(self) | {"workload": WORKLOAD}
-        del values["steps"], values["warmup"]
+        del values["steps"], values["warmup"], values["late"]
         values["inject"] = {injection.layer.value: injection.delay_ns for injection in self.inject}
+        if self.late:  # runs of before there was such an option are comparable
+            values["late"] = {str(lateness.rank): lateness.delay_ns for lateness in self.late}
         return values
 
     @classmethod
@@ -125,6 +138,7 @@ class DispatchOptions:
         values = {name: fingerprint[name] for name in cls.__dataclass_fields__ if name in fingerprint}
         values["path"], values["signal"] = DispatchPath(values["path"]), SignalMode(values["signal"])
         values["inject"] = tuple(Injection(Layer(layer), delay) for layer, delay in values["inject"].items())
+        values["late"] = tuple(Lateness(int(rank), delay) for rank, delay in fingerprint.get("late", {}).items())
         return cls(**values)
 
     def step_counts(self, step: int) -> list[OperationCounts]:

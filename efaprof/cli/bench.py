@@ -14,7 +14,7 @@ import typer
 from efaprof import env
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
-from efaprof.instrument.dispatch import DEVICE_PROVIDERS, DispatchOptions, Injection, SignalMode, binary
+from efaprof.instrument.dispatch import DEVICE_PROVIDERS, DispatchOptions, Injection, Lateness, SignalMode, binary
 from efaprof.session.options import RecordOptions
 from efaprof.session.signals import SignalGate
 from efaprof.trace.layers import DispatchPath, Layer
@@ -56,6 +56,9 @@ def dispatch(
     inject: Annotated[
         list[str] | None, typer.Option(metavar="LAYER=TIME", help="Slow every operation down there; repeatable.")
     ] = None,
+    late: Annotated[
+        list[str] | None, typer.Option(metavar="RANK=TIME", help="Let a rank compute longer per layer; repeatable.")
+    ] = None,
     emulate: Annotated[
         str | None, typer.Option(metavar="KNOBS", help="Run on an emulated EFA device: see efaprof softefa --help.")
     ] = None,
@@ -78,7 +81,7 @@ def dispatch(
         path=path, device=device, dtype=dtype, provider=provider, ranks=ranks, layers=layers, tokens=tokens,
         hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us, signal=signal,
         steps=steps, warmup=warmup, seed=seed, threads=_threads(threads), ring=ring_size, window=window,
-        inject=tuple(_injection(text) for text in inject or ()),
+        inject=tuple(_injection(text) for text in inject or ()), late=tuple(_lateness(text) for text in late or ()),
     )  # fmt: skip
     target = output or Path(new_name("dispatch"))
     if emulate is not None:
@@ -128,6 +131,14 @@ def _injection(text: str) -> Injection:
     except ValueError:
         raise UsageError(f"{text!r} names no layer", hint="write it like --inject proxy=200us") from None
     return Injection(layer, round(parse_seconds(time) * 1e9))
+
+
+def _lateness(text: str) -> Lateness:
+    """`1=200us` as what one rank computes longer."""
+    rank, _, time = text.partition("=")
+    if not rank.isdecimal():
+        raise UsageError(f"{text!r} names no rank", hint="write it like --late 1=200us")
+    return Lateness(int(rank), round(parse_seconds(time) * 1e9))
 
 
 def _emulate(options: DispatchOptions, knobs: str, more: list[str]) -> NoReturn:

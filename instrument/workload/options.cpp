@@ -27,6 +27,7 @@ constexpr const char *HELP =
     "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
     "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
     "  --inject LAYER=TIME     add that much to every operation in kernel, ring, proxy, libfabric, nic or rx\n"
+    "  --late RANK=TIME        that rank computes so much longer in every layer; repeatable\n"
     "  --timeout S             fail when a lane waits that long for a peer\n"
     "  --seed N --json\n"
     "\n"
@@ -88,6 +89,15 @@ void add_inject(Inject &inject, const char *text) {
     refuse("--inject must be LAYER=TIME with a layer of kernel, ring, proxy, libfabric, nic, rx, not %s", text);
 }
 
+// Times of one rank each, so whether there is such a rank is known when all options are.
+void add_late(Options &options, const char *text) {
+    char *equals = nullptr;
+    unsigned long rank = strtoul(text, &equals, 10);
+    if (equals == text || *equals != '=' || text[0] == '-' || rank >= protocol::MAX_RANKS)
+        refuse("--late must be RANK=TIME, such as 1=200us, not %s", text);
+    options.late_ns[rank] = duration_ns("late", equals + 1);
+}
+
 SignalMode signal_of(const char *text) {
     constexpr SignalMode MODES[] = {SignalMode::Imm, SignalMode::Fence, SignalMode::FenceBatch};
     for (SignalMode mode : MODES) {
@@ -108,6 +118,9 @@ void check(const Options &options) {
         refuse("--topk %u is more than the %u experts: a token's experts are distinct", shape.topk, shape.experts);
     if (shape.experts % shape.ranks != 0)
         refuse("--experts %u cannot be shared out evenly over %u ranks", shape.experts, shape.ranks);
+    for (uint32_t rank = shape.ranks; rank < protocol::MAX_RANKS; rank++) {
+        if (options.late_ns[rank] != 0) refuse("--late %u=…: there are %u ranks, counted from 0", rank, shape.ranks);
+    }
     if (protocol::token_bytes(shape) > UINT32_MAX)
         refuse("a token of %llu bytes is over the limit of a command, %u bytes: lower --hidden",
                static_cast<unsigned long long>(protocol::token_bytes(shape)), UINT32_MAX);
@@ -135,6 +148,7 @@ enum Code {
     RING,
     WINDOW_CODE,
     INJECT,
+    LATE,
     CORRUPT,
     NO_IMM,
     TIMEOUT,
@@ -159,6 +173,7 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"ring", required_argument, nullptr, RING},
                                    {"window", required_argument, nullptr, WINDOW_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
+                                   {"late", required_argument, nullptr, LATE},
                                    {"timeout", required_argument, nullptr, TIMEOUT},
                                    {"corrupt", required_argument, nullptr, CORRUPT},
                                    {"no-imm", no_argument, nullptr, NO_IMM},
@@ -192,6 +207,7 @@ void take(Options &options, int code, const char *text) {
     case WINDOW_CODE: options.window = power_of_two("window", text, 1, protocol::WINDOW / 2); break;
     case TIMEOUT: options.timeout_s = number32("timeout", text, 1, 3600); break;
     case INJECT: add_inject(options.inject, text); break;
+    case LATE: add_late(options, text); break;
     case CORRUPT: options.corrupt_step = static_cast<int64_t>(number("corrupt", text, 0, INT32_MAX)); break;
     case NO_IMM: options.has_no_imm = true; break;
     case JSON: options.is_json = true; break;

@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include "../protocol/heap.h"
+#include "../protocol/routing.h"
 
 namespace efaprof::dispatch {
 
@@ -32,8 +33,9 @@ struct Options {
     uint32_t window = 256;   // operations in flight
     uint32_t timeout_s = 60; // longest wait of a lane
     Inject inject = {};
-    int64_t corrupt_step = -1; // tests only: damage one token of rank 0 in that step
-    bool has_no_imm = false;   // tests only: use the provider as if it carried no immediate
+    uint64_t late_ns[protocol::MAX_RANKS] = {}; // added to a rank's compute_ns
+    int64_t corrupt_step = -1;                  // tests only: damage one token of rank 0 in that step
+    bool has_no_imm = false;                    // tests only: use the provider as if it carried no immediate
     bool is_json = false;
 };
 

@@ -95,12 +95,14 @@ void record_identity(const Engine &engine, const Options &options) {
     for (const auto &layer : INJECTED) {
         if (layer.ns != 0) record_note(layer.name, layer.ns);
     }
+    if (options.late_ns[engine.rank] != 0) record_note("late", options.late_ns[engine.rank]);
 }
 
 class Steps {
 public:
     Steps(Engine &engine, Lane &lane, const Job &job)
-        : lane_(lane), job_(job), options_(job.options), moe_(engine, lane, options_) {}
+        : lane_(lane), job_(job), options_(job.options), moe_(engine, lane, options_),
+          compute_(ticks(job, options_.compute_ns + options_.late_ns[engine.rank])) {}
 
     // Returns the wall time of the counted steps, in ticks.
     uint64_t run() {
@@ -143,7 +145,7 @@ private:
     void stand_in(uint32_t step, uint32_t layer) {
         uint64_t begin = efaprof_now();
         moe_.fill(step, layer);
-        if (options_.compute_ns != 0) wait_until(begin + ticks(job_, options_.compute_ns), job_.ticks_per_ns);
+        if (compute_ != 0) wait_until(begin + compute_, job_.ticks_per_ns);
         lane_.record_compute(EFAPROF_COMPUTE_STANDIN, begin, efaprof_now(), 0);
     }
 
@@ -151,6 +153,7 @@ private:
     const Job &job_;
     const Options &options_;
     Moe moe_;
+    uint64_t compute_; // ticks
 };
 
 void report(Job &job, const Engine &engine, const Lane &lane, const Steps &steps, uint64_t wall, uint32_t threads) {

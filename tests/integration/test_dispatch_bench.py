@@ -7,7 +7,7 @@ import json
 import pytest
 from recording import efaprof, manifest, the_run, written
 
-from efaprof.instrument.dispatch import DispatchOptions, Injection
+from efaprof.instrument.dispatch import DispatchOptions, Injection, Lateness
 from efaprof.trace.layers import Layer
 from efaprof.trace.layout import Shape
 
@@ -15,7 +15,7 @@ SMALL = ("--layers", "2", "--tokens", "4", "--hidden", "64", "--steps", "5", "--
 
 
 def test_a_recorded_run_holds_both_probes_and_says_what_was_emulated(tmp_path):
-    done = efaprof("bench", "dispatch", *SMALL, "--inject", "proxy=20us", cwd=tmp_path)
+    done = efaprof("bench", "dispatch", *SMALL, "--inject", "proxy=20us", "--late", "1=30us", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "all 96 tokens verified" in done.stdout
     run = the_run(tmp_path)
@@ -29,6 +29,7 @@ def test_a_recorded_run_holds_both_probes_and_says_what_was_emulated(tmp_path):
     options = DispatchOptions.from_fingerprint(said["fingerprint"])
     assert options is not None
     assert options.inject == (Injection(Layer.PROXY, 20_000),)
+    assert options.late == (Lateness(1, 30_000),)
     assert (options.layers, options.tokens, options.hidden) == (2, 4, 64)
     assert said["command"][0].endswith("efaprof-dispatch")
     found = written(run)
@@ -67,6 +68,7 @@ def test_the_exit_code_is_that_of_the_program(tmp_path):
         (["--inject", "wire=1us"], "'wire=1us' names no layer"),
         (["--inject", "proxy=1"], "'1' is no time"),
         (["--inject", "compute=1us"], "nothing can be injected into compute"),
+        (["--late", "kernel=1us"], "'kernel=1us' names no rank"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_runs(words, said, tmp_path):

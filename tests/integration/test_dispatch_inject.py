@@ -10,9 +10,9 @@ import pytest
 from dispatch_runs import Recorded, record
 
 from efaprof import native
-from efaprof.instrument.dispatch import INJECTABLE, DispatchOptions, Injection, SignalMode
+from efaprof.instrument.dispatch import INJECTABLE, DispatchOptions, Injection, Lateness, SignalMode
 from efaprof.trace.layers import Layer
-from efaprof.trace.layout import Shape, Stage
+from efaprof.trace.layout import Compute, Shape, Stage
 
 STAGE = {
     Layer.KERNEL: Stage.KERNEL, Layer.RING: Stage.RING, Layer.PROXY: Stage.PROXY, Layer.LIBFABRIC: Stage.LIBFABRIC,
@@ -91,6 +91,19 @@ def test_a_fence_that_waits_for_slow_completions_is_not_proxy_time(tmp_path):
         # Puts to that peer are on their way when a dispatch tail's fence begins.
         assert (rank.stages[Stage.FENCE]["dur"] > 0).any()
         assert rank.stages[Stage.PROXY]["dur"].min() < rank.stages[Stage.FENCE]["dur"].max() / 10
+
+
+def test_a_late_rank_computes_longer_and_says_so(tmp_path):
+    ticks, ns = clock_pair()
+    recorded = record(replace(SHORT, late=(Lateness(1, DELAY_NS),)), tmp_path / "late")
+    later_ticks, later_ns = clock_pair()
+    ticks_per_ns = (later_ticks - ticks) / (later_ns - ns)
+    early, late = (rank.stages[Stage.COMPUTE] for rank in recorded.ranks)
+    lasted = late["dur"][late["x"] == Compute.STANDIN] / ticks_per_ns
+    assert len(lasted) == SHORT.steps + SHORT.warmup
+    assert lasted.min() >= DELAY_NS * 0.999
+    assert early["dur"][early["x"] == Compute.STANDIN].min() / ticks_per_ns < DELAY_NS / 2
+    assert [rank.notes.get("late") for rank in recorded.ranks] == [None, DELAY_NS]
 
 
 @pytest.mark.slow
