@@ -11,12 +11,6 @@ namespace {
 
 constexpr uint32_t BATCH = 32; // commands posted before completions get their turn
 
-uint16_t words_of(const protocol::Command &command) {
-    uint32_t flags = ((command.flags & protocol::FLAG_IMM) != 0 ? EFAPROF_X_IMM : 0) |
-                     ((command.flags & protocol::FLAG_FENCE) != 0 ? EFAPROF_X_FENCE : 0);
-    return EFAPROF_X(command.kind, flags, command.channel);
-}
-
 bool is_due(uint64_t since, uint64_t delay) {
     return delay == 0 || efaprof_now() >= since + delay;
 }
@@ -104,10 +98,11 @@ bool Issuer::advance() {
 bool Issuer::post() {
     Slot &slot = engine_.slot_of(seq_);
     uint64_t in_flight = posted_total_ - protocol::load_relaxed(&engine_.completions.total);
-    slot.op = engine_.op_of(seq_);
-    slot.bytes = command_.bytes;
-    slot.peer = command_.peer;
-    slot.x = words_of(command_);
+    OpWords words = words_of(engine_.op_of(seq_), command_);
+    slot.op = words.op;
+    slot.bytes = words.bytes;
+    slot.peer = words.peer;
+    slot.x = words.x;
     slot.depth = log2_depth(in_flight);
     protocol::store_relaxed(&slot.t_returned, 0);
     Write write = {engine_.at(command_.src_off),
@@ -131,7 +126,7 @@ bool Issuer::post() {
 }
 
 void Issuer::record(uint64_t t_returned) const {
-    OpWords words = {engine_.op_of(seq_), command_.bytes, command_.peer, words_of(command_)};
+    OpWords words = words_of(engine_.op_of(seq_), command_);
     record_stage(EFAPROF_STAGE_RING, command_.t_push, t_seen_, words, 0, depth_);
     if ((command_.flags & protocol::FLAG_FENCE) != 0) record_stage(EFAPROF_STAGE_FENCE, t_seen_, t_passed_, words);
     record_stage(EFAPROF_STAGE_PROXY, t_passed_, t_call_, words);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "../protocol/command.h"
+
 namespace efaprof::dispatch {
 
 inline uint32_t clip32(uint64_t value) {
@@ -30,6 +32,12 @@ struct OpWords {
     uint16_t peer;
     uint16_t x;
 };
+
+inline OpWords words_of(uint64_t op, const protocol::Command &command) {
+    uint32_t flags = ((command.flags & protocol::FLAG_IMM) != 0 ? EFAPROF_X_IMM : 0) |
+                     ((command.flags & protocol::FLAG_FENCE) != 0 ? EFAPROF_X_FENCE : 0);
+    return {op, command.bytes, command.peer, EFAPROF_X(command.kind, flags, command.channel)};
+}
 
 inline void record_stage(efaprof_stage_what what, uint64_t begin, uint64_t end, const OpWords &words,
                          uint32_t status = 0, uint8_t depth = 0) {

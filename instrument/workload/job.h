@@ -5,14 +5,14 @@
 #include "../protocol/routing.h"
 #include "../proxy/fabric.h"
 #include "../proxy/stop.h"
-#include "options.h"
+#include "lane.h"
 
 namespace efaprof::dispatch {
 
 struct Result {
-    uint64_t puts, notifies, signals, barriers; // commands, over all steps
-    uint64_t verified;                          // tokens
-    uint64_t wall_ns;                           // of the counted steps
+    LaneCounts lane;
+    uint64_t verified; // tokens
+    uint64_t wall_ns;  // of the counted steps
     uint32_t threads;
     bool has_imm;
     char provider[48];

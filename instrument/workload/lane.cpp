@@ -16,12 +16,9 @@ uint64_t end_after(const Release &release) {
 
 } // namespace
 
-Lane::Lane(Engine &engine, const Job &job)
-    : engine_(engine), job_(job),
-      patience_(static_cast<uint64_t>(job.options.timeout_s * 1e9 * job.ticks_per_ns)), ring_{engine.commands,
-                                                                                              engine.ring_tail,
-                                                                                              engine.ring_capacity, 0,
-                                                                                              0},
+Lane::Lane(Engine &engine, Carrier &carrier, const LaneOptions &options)
+    : engine_(engine), carrier_(carrier), options_(options),
+      patience_(static_cast<uint64_t>(options.timeout_s * 1e9 * options.ticks_per_ns)),
       wire_(static_cast<uint64_t *>(calloc(size_t{engine.ranks} * (engine.channels + 1u), sizeof(uint64_t)))) {
     if (wire_ == nullptr) fail(Cause::Failed, "out of memory");
 }
@@ -33,17 +30,17 @@ Lane::~Lane() {
 void Lane::mark(const Place &place, bool is_warm_up) {
     constexpr uint16_t DECODE = 0, WARM_UP = 3;
     place_ = place;
-    record_mark(efaprof_now(), place, is_warm_up ? WARM_UP : DECODE, engine_.ring, ring_.head);
+    record_mark(efaprof_now(), place, is_warm_up ? WARM_UP : DECODE, engine_.ring, carrier_.head());
 }
 
 void Lane::record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const {
     record_stage(EFAPROF_STAGE_COMPUTE, begin, end,
-                 {engine_.op_of(ring_.head), clip32(bytes), engine_.rank, static_cast<uint16_t>(what)});
+                 {engine_.op_of(carrier_.head()), clip32(bytes), engine_.rank, static_cast<uint16_t>(what)});
 }
 
 void Lane::put(const Transfer &transfer) {
     uint64_t t_enter = efaprof_now();
-    uint32_t flags = job_.options.signal == SignalMode::Imm ? protocol::FLAG_IMM : 0u;
+    uint32_t flags = options_.signal == SignalMode::Imm ? protocol::FLAG_IMM : 0u;
     (transfer.kind == EFAPROF_CMD_PUT ? counts_.puts : counts_.notifies)++;
     push({static_cast<uint32_t>(transfer.source), static_cast<uint32_t>(transfer.target), transfer.bytes,
           static_cast<uint16_t>(transfer.peer), transfer.kind, static_cast<uint8_t>(transfer.channel), 0, 0, flags},
@@ -70,51 +67,50 @@ void Lane::signal(uint8_t kind, uint32_t peer, uint32_t channel, bool is_fenced)
 
 void Lane::push(const protocol::Command &asked, uint64_t t_enter) {
     protocol::Command command = asked;
-    if (engine_.delays.kernel != 0) wait_until(t_enter + engine_.delays.kernel, job_.ticks_per_ns);
-    for (Idle idle; !protocol::has_room(ring_);)
-        look(idle, t_enter, "room in the ring", command.peer, command.channel);
-    uint32_t x_flags = ((command.flags & protocol::FLAG_IMM) != 0 ? EFAPROF_X_IMM : 0) |
-                       ((command.flags & protocol::FLAG_FENCE) != 0 ? EFAPROF_X_FENCE : 0);
-    OpWords words = {engine_.op_of(ring_.head), command.bytes, command.peer,
-                     EFAPROF_X(command.kind, x_flags, command.channel)};
+    if (engine_.delays.kernel != 0) wait_until(t_enter + engine_.delays.kernel, options_.ticks_per_ns);
     if ((command.flags & (protocol::FLAG_IMM | protocol::FLAG_SIGNAL)) != 0) {
         uint64_t wire_seq = wire_[engine_.word_index(command.peer, command.channel)]++;
         command.flags |= static_cast<uint32_t>(wire_seq & 0xFFFF) << protocol::WIRE_SHIFT;
     }
-    command.t_push = efaprof_now();
-    protocol::publish(ring_, command);
-    record_stage(EFAPROF_STAGE_KERNEL, t_enter, command.t_push, words);
+    Idle idle;
+    while (const char *what = carrier_.take(command, t_enter))
+        look(idle, t_enter, what, command.peer, command.channel);
 }
 
 void Lane::barrier() {
     phases_++;
     for (uint32_t i = 0; i + 1 < engine_.ranks; i++)
         signal(EFAPROF_CMD_BARRIER, peer_after(i), engine_.channels, false);
+    carrier_.announce();
     wait_signals(WAIT_BARRIER, engine_.channels, engine_.channels);
 }
 
 void Lane::send_tails() {
     for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
         for (uint32_t channel = 0; channel < engine_.channels; channel++) {
-            bool is_fenced = job_.options.signal == SignalMode::Fence ||
-                             (job_.options.signal == SignalMode::FenceBatch && channel == 0);
+            bool is_fenced =
+                options_.signal == SignalMode::Fence || (options_.signal == SignalMode::FenceBatch && channel == 0);
             signal(EFAPROF_CMD_SIGNAL, peer_after(i), channel, is_fenced);
         }
     }
+    carrier_.announce();
 }
 
 void Lane::wait_tails() {
     wait_signals(WAIT_POLL, 0, engine_.channels - 1u);
 }
 
-// A look that found nothing. Waiting too long ends the rank, saying for whom.
-void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel) const {
-    idle.nothing();
+// A look for something that is not there yet. Waiting too long ends the rank, saying for whom.
+void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel) {
+    if (carrier_.progress())
+        idle.found();
+    else
+        idle.nothing();
     constexpr uint32_t CLOCK_LOOKS = 4096;
-    if (idle.polls() % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
+    if (++looks_ % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
     fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed",
-         place_.step, place_.layer, job_.options.timeout_s, what, peer, channel,
-         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(ring_.head));
+         place_.step, place_.layer, options_.timeout_s, what, peer, channel,
+         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(carrier_.head()));
 }
 
 void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
@@ -134,10 +130,11 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
     record_wait(kind, begin, end_after(release), place_, engine_.ring, release, idle.polls());
 }
 
-uint32_t Lane::wait_completions() const {
+uint32_t Lane::wait_completions() {
     uint64_t begin = efaprof_now();
     Idle idle;
-    while (protocol::load_acquire(&engine_.completions.prefix) != ring_.head)
+    carrier_.announce();
+    while (protocol::load_acquire(&engine_.completions.prefix) != carrier_.head())
         look(idle, begin, "its own writes", engine_.rank, 0);
     return idle.polls();
 }
@@ -151,7 +148,7 @@ void Lane::flush() {
     record_wait(WAIT_FLUSH, begin, end_after(release), place_, engine_.ring, release, polls);
 }
 
-void Lane::drain() const {
+void Lane::drain() {
     wait_completions();
 }
 

@@ -5,13 +5,25 @@
 #include "../proxy/record.h"
 #include "../proxy/state.h"
 #include "../proxy/wait.h"
-#include "job.h"
+#include "carrier.h"
+#include "options.h"
 
 namespace efaprof::dispatch {
 
+struct LaneOptions {
+    SignalMode signal;
+    uint32_t timeout_s; // longest wait
+    double ticks_per_ns;
+};
+
+// Commands, over all steps.
+struct LaneCounts {
+    uint64_t puts, notifies, signals, barriers;
+};
+
 class Lane {
 public:
-    Lane(Engine &engine, const Job &job);
+    Lane(Engine &engine, Carrier &carrier, const LaneOptions &options);
     ~Lane();
     Lane(const Lane &) = delete;
     Lane &operator=(const Lane &) = delete;
@@ -36,28 +48,29 @@ public:
     // Waits until everything pushed so far has completed, and was told to be.
     void flush();
     // The same after the last step, unrecorded.
-    void drain() const;
+    void drain();
 
     // A stretch of the lane's own work.
     void record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const;
-    const Result &counts() const { return counts_; }
+    const LaneCounts &counts() const { return counts_; }
 
 private:
     void signal(uint8_t kind, uint32_t peer, uint32_t channel, bool is_fenced);
     void push(const protocol::Command &asked, uint64_t t_enter);
-    void look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel) const;
-    uint32_t wait_completions() const;
+    void look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel);
+    uint32_t wait_completions();
     void wait_signals(WaitKind kind, uint32_t first, uint32_t last);
     uint32_t peer_after(uint32_t i) const { return (engine_.rank + 1 + i) % engine_.ranks; }
 
     Engine &engine_;
-    const Job &job_;
+    Carrier &carrier_;
+    LaneOptions options_;
     uint64_t patience_; // ticks
-    protocol::Producer ring_;
+    uint32_t looks_ = 0;
     uint64_t *wire_; // [peer][channel] sequenced operations so far
     Place place_ = {};
     uint64_t phases_ = 0; // begun: how often each word of this run has been signalled
-    Result counts_ = {};
+    LaneCounts counts_ = {};
 };
 
 } // namespace efaprof::dispatch

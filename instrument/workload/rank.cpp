@@ -158,7 +158,7 @@ private:
 
 void report(Job &job, const Engine &engine, const Lane &lane, const Steps &steps, uint64_t wall, uint32_t threads) {
     Result &result = job.results[engine.rank];
-    result = lane.counts();
+    result.lane = lane.counts();
     result.verified = steps.verified();
     result.wall_ns = static_cast<uint64_t>(static_cast<double>(wall) / job.ticks_per_ns);
     result.threads = threads;
@@ -182,7 +182,8 @@ void run_rank(Job &job, uint32_t rank) {
     record_identity(engine, job.options);
     Threads others;
     others.start(engine, threads);
-    Lane lane(engine, job);
+    RingCarrier ring(engine);
+    Lane lane(engine, ring, {job.options.signal, job.options.timeout_s, job.ticks_per_ns});
     Steps steps(engine, lane, job);
     meet(job);
     uint64_t wall = steps.run();

@@ -15,10 +15,10 @@ Totals total(const Job &job) {
     Totals totals = {};
     for (uint32_t rank = 0; rank < job.options.shape.ranks; rank++) {
         const Result &result = job.results[rank];
-        totals.puts += result.puts;
-        totals.notifies += result.notifies;
-        totals.signals += result.signals;
-        totals.barriers += result.barriers;
+        totals.puts += result.lane.puts;
+        totals.notifies += result.lane.notifies;
+        totals.signals += result.lane.signals;
+        totals.barriers += result.lane.barriers;
         totals.verified += result.verified;
         if (result.wall_ns > totals.wall_ns) totals.wall_ns = result.wall_ns;
     }
