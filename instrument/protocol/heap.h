@@ -10,6 +10,7 @@ namespace efaprof::protocol {
 // What a run moves. Sources of immediates have 8 bits: ranks ≤ 255, channels ≤ 254.
 struct Shape {
     uint32_t ranks, tokens, hidden, topk, experts, channels;
+    uint32_t element_bytes = 4; // 4: float32, 2: bfloat16
 };
 
 // In front of a token's payload; its routes follow the payload.
@@ -52,11 +53,14 @@ struct Heap {
     uint64_t units;                                // all of it
 };
 
+EFAPROF_HD uint64_t payload_bytes(const Shape &shape) {
+    return round_up(uint64_t{shape.hidden} * shape.element_bytes, 4);
+}
 EFAPROF_HD uint64_t token_bytes(const Shape &shape) {
-    return round_up(sizeof(TokenHead) + uint64_t{shape.hidden} * 4 + shape.topk * sizeof(TokenRoute), 32);
+    return round_up(sizeof(TokenHead) + payload_bytes(shape) + shape.topk * sizeof(TokenRoute), 32);
 }
 EFAPROF_HD uint64_t sum_bytes(const Shape &shape) {
-    return round_up(uint64_t{shape.hidden} * 4, 32);
+    return round_up(payload_bytes(shape), 32);
 }
 
 EFAPROF_HD uint64_t reserve_units(uint64_t &end, uint64_t units) {

@@ -251,18 +251,19 @@ EntryError Fabric::entry_error() {
 
 void Fabric::close() {
     // A provider that cannot close something in order has no bearing on a run that is over.
-    fi_close(&endpoint_->fid);
-    fi_close(&memory_->fid);
+    if (endpoint_ != nullptr) fi_close(&endpoint_->fid);
+    if (memory_ != nullptr) fi_close(&memory_->fid);
     if (landing_memory_ != nullptr) fi_close(&landing_memory_->fid);
-    fi_close(&cq_->fid);
-    fi_close(&av_->fid);
-    fi_close(&domain_->fid);
-    fi_close(&fabric_->fid);
-    fi_freeinfo(info_);
+    if (cq_ != nullptr) fi_close(&cq_->fid);
+    if (av_ != nullptr) fi_close(&av_->fid);
+    if (domain_ != nullptr) fi_close(&domain_->fid);
+    if (fabric_ != nullptr) fi_close(&fabric_->fid);
+    if (info_ != nullptr) fi_freeinfo(info_);
     free(receives_);
     free(addresses_);
     free(keys_);
     free(bases_);
+    *this = Fabric();
 }
 
 } // namespace efaprof::dispatch

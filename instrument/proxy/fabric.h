@@ -59,6 +59,7 @@ public:
     static constexpr size_t PollError = SIZE_MAX;
     // After PollError: what failed and why.
     EntryError entry_error();
+    // Of whatever was opened.
     void close();
 
     bool has_imm() const { return info_->domain_attr->cq_data_size >= sizeof(uint32_t); }

@@ -38,18 +38,33 @@ private:
     int64_t depth_ = -1, in_flight_ = -1;
 };
 
+template <typename Body> void within_stop(const Engine &engine, Body body) {
+    if (engine.stop == nullptr)
+        body();
+    else
+        guarded(engine.stop, engine.rank, body);
+}
+
+void rest(const Engine &engine) {
+    constexpr timespec NAP = {0, 100000};
+    if (__atomic_load_n(&engine.is_resting, __ATOMIC_RELAXED) != 0) nanosleep(&NAP, nullptr);
+}
+
 // One thread's loop: `turn` returns what it did; an empty turn counts towards giving the core away.
 template <typename DoTurn> void loop(const Engine &engine, uint32_t looks, DoTurn turn) {
-    for (Idle idle(looks); !is_over(engine);) {
-        uint64_t begin = efaprof_now();
-        Turn did = turn(begin);
-        if (did.commands + did.done == 0) {
-            idle.nothing();
-            continue;
+    within_stop(engine, [&] {
+        for (Idle idle(looks); !is_over(engine);) {
+            uint64_t begin = efaprof_now();
+            Turn did = turn(begin);
+            if (did.commands + did.done == 0) {
+                idle.nothing();
+                rest(engine);
+                continue;
+            }
+            idle.found();
+            record_tick(begin, efaprof_now(), engine.ring, did);
         }
-        idle.found();
-        record_tick(begin, efaprof_now(), engine.ring, did);
-    }
+    });
 }
 
 int64_t in_flight(const Engine &engine, const Issuer &issuer) {
@@ -59,18 +74,20 @@ int64_t in_flight(const Engine &engine, const Issuer &issuer) {
 void *progress(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
     name_thread("proxy", engine.rank);
-    Issuer issuer(engine);
-    Completer completer(engine);
-    Gauges gauges;
-    loop(engine, LIBRARY_LOOKS, [&](uint64_t now) {
-        uint32_t commands = issuer.turn(), done = completer.turn();
-        Turn turn = {commands, 0, done, 0};
-        if (commands + done != 0) {
-            turn.tests = completer.take_tests();
-            turn.backlog = issuer.backlog();
-            gauges.sample(now, turn.backlog, in_flight(engine, issuer));
-        }
-        return turn;
+    within_stop(engine, [&] {
+        Issuer issuer(engine);
+        Completer completer(engine);
+        Gauges gauges;
+        loop(engine, LIBRARY_LOOKS, [&](uint64_t now) {
+            uint32_t commands = issuer.turn(), done = completer.turn();
+            Turn turn = {commands, 0, done, 0};
+            if (commands + done != 0) {
+                turn.tests = completer.take_tests();
+                turn.backlog = issuer.backlog();
+                gauges.sample(now, turn.backlog, in_flight(engine, issuer));
+            }
+            return turn;
+        });
     });
     return nullptr;
 }
@@ -78,15 +95,17 @@ void *progress(void *argument) {
 void *issue(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
     name_thread("proxy", engine.rank);
-    Issuer issuer(engine);
-    Gauges gauges;
-    loop(engine, WORD_LOOKS, [&](uint64_t now) {
-        Turn turn = {issuer.turn(), 0, 0, 0};
-        if (turn.commands != 0) {
-            turn.backlog = issuer.backlog();
-            gauges.sample(now, turn.backlog, in_flight(engine, issuer));
-        }
-        return turn;
+    within_stop(engine, [&] {
+        Issuer issuer(engine);
+        Gauges gauges;
+        loop(engine, WORD_LOOKS, [&](uint64_t now) {
+            Turn turn = {issuer.turn(), 0, 0, 0};
+            if (turn.commands != 0) {
+                turn.backlog = issuer.backlog();
+                gauges.sample(now, turn.backlog, in_flight(engine, issuer));
+            }
+            return turn;
+        });
     });
     return nullptr;
 }
@@ -94,10 +113,12 @@ void *issue(void *argument) {
 void *complete(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
     name_thread("rx", engine.rank);
-    Completer completer(engine);
-    loop(engine, LIBRARY_LOOKS, [&](uint64_t) {
-        uint32_t done = completer.turn();
-        return Turn{0, done != 0 ? completer.take_tests() : 0, done, 0};
+    within_stop(engine, [&] {
+        Completer completer(engine);
+        loop(engine, LIBRARY_LOOKS, [&](uint64_t) {
+            uint32_t done = completer.turn();
+            return Turn{0, done != 0 ? completer.take_tests() : 0, done, 0};
+        });
     });
     return nullptr;
 }

@@ -62,6 +62,8 @@ struct Engine {
     uint64_t *completed; // [peer], completer
     Told *told;          // [source][channel], receiver
     uint32_t is_over;    // lane → the other threads: nothing more will come
+    uint32_t is_resting; // lane → the other threads: nothing will come for a while; look now and then
+    Stop *stop;          // where the other threads' failures go; null: they end the process
 
     size_t word_index(uint32_t peer, uint32_t channel) const { return size_t{peer} * (channels + 1u) + channel; }
     uint8_t *at(uint64_t units) const { return memory + units * protocol::UNIT_BYTES; }

@@ -1,7 +1,8 @@
-// How a rank ends early: every wait of it looks at one shared flag, and what went wrong first is kept for the
-// launcher to print.
+// How a rank ends early: every wait of it looks at one flag, and what went wrong first is kept: for the launcher to
+// print where ranks are processes of ours, for the caller of the library where they are not.
 #pragma once
 
+#include <setjmp.h>
 #include <stdint.h>
 
 namespace efaprof::dispatch {
@@ -30,9 +31,32 @@ struct Stop {
 void set_stop(Stop *stop, uint32_t rank);
 bool is_stopped();
 
-// Records the cause unless another rank was first, tells the others to stop, ends this process.
+// Records the cause unless another rank was first, tells the others to stop, ends this process; inside `guarded` it
+// ends only what is guarded.
 [[noreturn, gnu::format(printf, 2, 3)]] void fail(Cause cause, const char *format, ...);
-// Ends this process when the others were told to stop.
+// Ends likewise when the others were told to stop.
 void leave_if_stopped();
+// Records the cause and tells the others, and comes back.
+[[gnu::format(printf, 4, 5)]] void tell_stop(Stop &stop, uint32_t rank, Cause cause, const char *format, ...);
+
+// Where fail() and leave_if_stopped() of this thread go, as long as it stands.
+struct Guard {
+    Stop *stop;
+    uint32_t rank;
+    Guard *outer;
+    jmp_buf place;
+};
+Guard *&guard_of_thread();
+
+// Calls `body`; false when it was left by fail() or leave_if_stopped(). What `body` has constructed by then is not
+// destroyed: what needs that stands outside.
+template <typename Body> bool guarded(Stop *stop, uint32_t rank, Body body) {
+    Guard guard = {stop, rank, guard_of_thread(), {}};
+    guard_of_thread() = &guard;
+    bool is_through = setjmp(guard.place) == 0;
+    if (is_through) body();
+    guard_of_thread() = guard.outer;
+    return is_through;
+}
 
 } // namespace efaprof::dispatch

@@ -27,10 +27,9 @@ Lane::~Lane() {
     free(wire_);
 }
 
-void Lane::mark(const Place &place, bool is_warm_up) {
-    constexpr uint16_t DECODE = 0, WARM_UP = 3;
+void Lane::mark(const Place &place, StepKind kind) {
     place_ = place;
-    record_mark(efaprof_now(), place, is_warm_up ? WARM_UP : DECODE, engine_.ring, carrier_.head());
+    record_mark(efaprof_now(), place, static_cast<uint16_t>(kind), engine_.ring, carrier_.head());
 }
 
 void Lane::record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const {

@@ -16,6 +16,9 @@ struct LaneOptions {
     double ticks_per_ns;
 };
 
+// As MARK records say it.
+enum class StepKind : uint16_t { Decode, Prefill, Mixed, WarmUp };
+
 // Commands, over all steps.
 struct LaneCounts {
     uint64_t puts, notifies, signals, barriers;
@@ -29,7 +32,7 @@ public:
     Lane &operator=(const Lane &) = delete;
 
     // From here on, commands and waits belong to this place.
-    void mark(const Place &place, bool is_warm_up);
+    void mark(const Place &place, StepKind kind);
     const Place &place() const { return place_; }
 
     struct Transfer {
