@@ -43,6 +43,7 @@ class Emulation:
     mtu: int = 8928  # payload bytes of a packet
     seed: int = 1
     line_bits_s: float = 100e9  # what the device says it is when `rate` is not limited
+    counters: int = 0  # 1: the device has completion counters
 
     @property
     def model(self) -> str:
@@ -129,6 +130,10 @@ def _whole(text: str) -> float:
     return int(text) if text.isascii() and text.isdigit() else math.nan
 
 
+def _switch(text: str) -> float:
+    return {"on": 1, "off": 0}.get(text, math.nan)
+
+
 _KNOBS: Final[dict[str, _Knob]] = {
     "rate": _Knob("rate_bits_s", _rate, "rate", "100Gbps"),
     "ops": _Knob("ops_s", _count, "number per second", "2M"),
@@ -148,11 +153,14 @@ _KNOBS: Final[dict[str, _Knob]] = {
     "mtu": _Knob("mtu", _whole, "whole number", "8928", least=256, most=65535),
     "seed": _Knob("seed", _whole, "whole number", "1", most=2**64 - 1),
     "line": _Knob("line_bits_s", _rate, "rate", "200Gbps", least=1e6),
+    "counters": _Knob("counters", _switch, "switch", "on", most=1),
 }
 
 
 def _shown(name: str, value: float) -> str:
     """A value with the largest unit that leaves it short."""
+    if name == "counters":
+        return "on" if value else "off"
     if name.endswith("_ns"):
         unit = next((unit for unit in ("s", "ms", "us") if value >= _NANOSECONDS[unit]), "ns")
         return f"{value / _NANOSECONDS[unit]:g}{unit}"

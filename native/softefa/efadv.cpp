@@ -32,6 +32,7 @@ SOFTEFA_EXPORT int efadv_query_device(ibv_context *, void *attr, uint32_t length
     full.inline_buf_size = full.inline_buf_size_ex = SOFTEFA_INLINE_MAX;
     full.device_caps = SOFTEFA_CAP_RDMA_READ | SOFTEFA_CAP_RNR_RETRY | SOFTEFA_CAP_CQ_WITH_SGID |
                        SOFTEFA_CAP_RDMA_WRITE | SOFTEFA_CAP_UNSOLICITED_WRITE_RECV;
+    if (softefa_has_counters()) full.device_caps |= SOFTEFA_CAP_COMP_CNTR;
     full.max_rdma_size = SOFTEFA_MAX_RDMA;
     hand_out(full, attr, length);
     return 0;
@@ -128,4 +129,20 @@ SOFTEFA_EXPORT int efadv_get_max_sq_depth(ibv_context *, const void *attr, uint3
 
 SOFTEFA_EXPORT int efadv_get_max_rq_depth(ibv_context *, const void *, uint32_t) {
     return static_cast<int>(SOFTEFA_MAX_RQ);
+}
+
+SOFTEFA_EXPORT softefa_comp_cntr *efadv_create_comp_cntr(ibv_context *context, const softefa_comp_cntr_init_attr *attr,
+                                                         const void *efa_attr, uint32_t length) {
+    const auto efa = take_in<softefa_efadv_comp_cntr_init_attr>(efa_attr, length);
+    const bool has_done = efa.flags & SOFTEFA_CNTR_DONE, has_failed = efa.flags & SOFTEFA_CNTR_FAILED;
+    const bool is_known = efa.comp_mask == 0 && (efa.flags & ~(SOFTEFA_CNTR_DONE | SOFTEFA_CNTR_FAILED)) == 0 &&
+                          efa.reserved == 0 && length >= sizeof efa;
+    const bool is_reachable = (!has_done || (efa.done.type == 0 && efa.done.ptr != nullptr)) &&
+                              (!has_failed || (efa.failed.type == 0 && efa.failed.ptr != nullptr));
+    if (!is_known || !is_reachable) {
+        errno = is_known ? EOPNOTSUPP : EINVAL;
+        return nullptr;
+    }
+    return softefa_create_cntr(context, attr, has_done ? reinterpret_cast<uint64_t *>(efa.done.ptr) : nullptr,
+                               has_failed ? reinterpret_cast<uint64_t *>(efa.failed.ptr) : nullptr);
 }

@@ -1,4 +1,4 @@
-// The structures of the EFA direct verbs ABI, as of rdma-core 64: programs pass theirs, perhaps older and shorter,
+// The structures of the EFA direct verbs ABI, as of rdma-core 65: programs pass theirs, perhaps older and shorter,
 // with its length. Laid out here because the installed header is often older than the libfabric that runs.
 #pragma once
 
@@ -13,6 +13,7 @@ enum {
     SOFTEFA_CAP_CQ_WITH_SGID = 1 << 2,
     SOFTEFA_CAP_RDMA_WRITE = 1 << 3,
     SOFTEFA_CAP_UNSOLICITED_WRITE_RECV = 1 << 4,
+    SOFTEFA_CAP_COMP_CNTR = 1 << 6,
 };
 
 struct softefa_efadv_device_attr {
@@ -82,6 +83,50 @@ struct softefa_efadv_sq_depth_attr {
     uint32_t flags; // bit 0: inline write, which we do not have
     uint32_t max_send_sge, max_rdma_sge, max_inline_data;
 };
+
+// ---- completion counters; the first four are libibverbs' own
+struct softefa_comp_cntr {
+    struct ibv_context *context;
+    uint32_t handle;
+};
+
+struct softefa_comp_cntr_init_attr {
+    uint32_t comp_mask;
+    uint32_t type; // 0: work requests, 1: bytes
+    uint32_t flags;
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_comp_cntr_init_attr, 12);
+
+struct softefa_comp_cntr_caps {
+    uint64_t max_value;
+    uint32_t max_counters;
+    uint32_t supported_qp_attach_ops;
+};
+
+struct softefa_comp_cntr_attach_attr {
+    uint32_t comp_mask;
+    uint32_t op_mask;
+};
+
+struct softefa_efadv_memory_location {
+    uint8_t *ptr;
+    struct {
+        uint64_t offset;
+        int32_t fd;
+        uint32_t reserved;
+    } dmabuf;
+    uint8_t type; // 0: a virtual address, 1: a dma-buf, which we cannot reach
+    uint8_t reserved[7];
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_memory_location, 32);
+
+struct softefa_efadv_comp_cntr_init_attr {
+    uint64_t comp_mask;
+    uint32_t flags; // bit 0: the count, bit 1: the errors lie in memory of the program
+    uint32_t reserved;
+    struct softefa_efadv_memory_location done, failed;
+};
+SOFTEFA_ASSERT_SIZE(struct softefa_efadv_comp_cntr_init_attr, 80);
 
 struct softefa_efadv_mr_attr {
     uint64_t comp_mask;

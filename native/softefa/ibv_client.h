@@ -27,6 +27,7 @@ struct Connection {
     uint32_t device, mtu;
     uint64_t line_bits_s;
     uint8_t gid[16];
+    uint32_t flags; // SOFTEFA_HAS_…
     int wake;
     const softefa_status_page *status;
     uint32_t lost; // 1: the NIC process is gone
@@ -97,6 +98,17 @@ QpObject *qp_by_number(uint32_t qpn);
 void qp_set_writers(QpObject &qp);
 int qp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad);
 int qp_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad);
+
+struct CntrObject {
+    struct softefa_comp_cntr cntr;
+    uint64_t *done, *failed;
+    softefa_cntr_page *page;
+};
+// Where the two words are to lie; null: in a page of the device. Null with errno set on failure.
+SOFTEFA_EXPORT struct softefa_comp_cntr *softefa_create_cntr(struct ibv_context *context,
+                                                             const struct softefa_comp_cntr_init_attr *attr,
+                                                             uint64_t *done, uint64_t *failed);
+SOFTEFA_EXPORT bool softefa_has_counters();
 
 struct AhObject {
     struct ibv_ah ah;

@@ -19,7 +19,7 @@ namespace softefa {
 namespace {
 
 pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-Connection the_connection = {-1, 0, 0, 0, {}, -1, nullptr, 0, {}};
+Connection the_connection = {-1, 0, 0, 0, {}, 0, -1, nullptr, 0, {}};
 bool fork_handled;
 volatile uint64_t probe = 0x736f667465666121ull; // the NIC reads it to see whether it may
 
@@ -118,6 +118,7 @@ bool greet(Connection &c, const char *dir) {
     c.mtu = reply.u.hello.mtu;
     c.line_bits_s = reply.u.hello.line_bits_s;
     memcpy(c.gid, reply.u.hello.gid, sizeof c.gid);
+    c.flags = reply.u.hello.flags;
     c.wake = fds[0];
     void *page = mmap(nullptr, SOFTEFA_PAGE, PROT_READ, MAP_SHARED, fds[1], 0);
     close(fds[1]);

@@ -31,6 +31,7 @@ constexpr WholeKnob kWhole[] = {
     {"corrupt_after", &Model::corrupt_after, 0, ~0u},
     {"retries", &Model::retries, 0, 64},
     {"mtu", &Model::mtu, 256, 65535},
+    {"counters", &Model::counters, 0, 1},
 };
 
 uint64_t mix(uint64_t x) { // splitmix64's finaliser

@@ -24,6 +24,7 @@ struct Model {
     uint32_t window = 0;        // operations in flight of one queue pair; 0: no limit
     uint32_t retries = 7;       // losses of one packet before the peer counts as unresponsive
     uint32_t mtu = 8928;        // payload bytes of a packet
+    uint32_t counters = 0;      // 1: the device has completion counters
     uint64_t seed = 1;
     double line_bits_s = 100e9; // what the device says it is when rate is not limited
 };

@@ -37,20 +37,34 @@ struct Counters {
 #undef X
 };
 
+struct Mapping { // of a file that a client sent
+    void *at;
+    uint64_t bytes;
+};
+
 struct Mr {
     Device *device; // null: free
     uint64_t addr, length, iova;
     uint32_t access;
     uint32_t key;
     uint8_t *here; // the same bytes in our own address space, when they lie in a file that both map; else null
-    void *map;     // what to unmap for that
-    uint64_t map_bytes;
+    Mapping map;   // what to unmap for that
 };
 
 struct Ah {
     uint8_t gid[16];
     uint32_t refs;
     bool answered; // the peer behind it has answered once
+};
+
+struct Cntr {
+    uint32_t id;
+    const Device *device;
+    bool counts_bytes;
+    bool closed; // by the client
+    uint64_t *done, *failed;
+    Mapping maps[3]; // our own page, and what the client brought
+    uint32_t refs;   // queue pairs that it is attached to, plus one while the client holds it
 };
 
 struct Cq {
@@ -74,6 +88,7 @@ struct Qp {
     Device *device;
     uint32_t type, flags, state, qkey, rnr_retry;
     Cq *send_cq, *recv_cq;
+    Cntr *counted[SOFTEFA_COUNTED]; // null: nobody counts these
     uint8_t *map;
     uint32_t sq_entries, rq_entries;
     uint32_t sq_count; // entries taken from the send queue
@@ -196,6 +211,7 @@ struct Nic {
     uint32_t qpn_next;
     Cq **cqs;
     uint32_t cq_space;
+    Cntr *cntrs[SOFTEFA_MAX_CNTR];
 
     Event *heap;
     uint32_t heap_count, heap_space;
@@ -235,6 +251,19 @@ void qp_release(Nic &nic, Qp *qp); // drops one reference
 void qp_fail(Nic &nic, Qp &qp);    // error state: flush what is queued
 void objects_drop(Nic &nic, Device &device);
 Mr *mr_find(Nic &nic, uint32_t key);
+Qp *qp_find(Nic &nic, const Device &device, uint32_t qpn);
+uint8_t *ring_make(uint64_t bytes, int &fd); // memory that both sides map, sealed: a client cannot shrink it under us
+// `bytes` of a client's file from `offset` on; null: there are not as many, or they cannot be mapped.
+uint8_t *file_map(int file, uint64_t offset, uint64_t bytes, Mapping &map);
+void file_unmap(Mapping &map);
+
+// nic_counters.cpp
+int counter_create(Nic &nic, Device &device, const softefa_request &request, int file, softefa_reply &reply, int &page);
+int counter_destroy(Nic &nic, Device &device, uint32_t id);
+int counter_attach(Nic &nic, Device &device, const softefa_request &request);
+void counter_count(const Qp &qp, softefa_counted what, uint8_t status, uint32_t bytes);
+void counters_release(Nic &nic, Qp &qp); // of a queue pair that is no more
+void counters_drop(Nic &nic, const Device &device);
 
 // nic_queue.cpp: reading the send queue, the receive queue; writing completions
 bool queue_poll(Nic &nic, Qp &qp); // takes what the doorbell announced; true when there was something
@@ -255,6 +284,7 @@ void wire_lost(Nic &nic, Device &device);    // the device is dead: what it was 
 void memory_open();
 uint32_t span_slice(const Span *spans, uint32_t count, uint64_t skip, uint64_t length, Span out[]); // how many
 void memory_move(Copy copies[], int count); // sets each result; together at most kMoves and kMoveBytes
+bool memory_add(uint64_t *word, uint64_t amount, uint64_t mask); // false: the client took the memory away
 bool memory_probe(pid_t pid, uint64_t addr, uint64_t expected);
 
 // nic_sysfs.cpp

@@ -72,6 +72,7 @@ void greet(Nic &nic, Device &device, const softefa_request &request, softefa_rep
     out.line_bits_s = static_cast<uint64_t>(nic.model.rate_bits_s > 0 ? nic.model.rate_bits_s : nic.model.line_bits_s);
     memcpy(out.gid, device.gid, sizeof out.gid);
     snprintf(out.name, sizeof out.name, "softefa%u", index);
+    out.flags = nic.model.counters != 0 ? SOFTEFA_HAS_COUNTERS : 0;
     fds[fd_count++] = nic.wake;
     fds[fd_count++] = nic.status_fd;
 }

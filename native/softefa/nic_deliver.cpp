@@ -54,6 +54,7 @@ void receive_cqe(Nic &nic, Op &op, Qp &receiver, uint16_t req_id, uint8_t status
         entry.ex.rdma.length_hi = static_cast<uint16_t>(length >> 16);
     else if (entry.u.rx.ah == SOFTEFA_AH_UNKNOWN)
         memcpy(entry.ex.src_gid, op.qp->device->gid, sizeof entry.ex.src_gid);
+    if (op.kind == SOFTEFA_SEND) counter_count(receiver, SOFTEFA_COUNTS_RECV, status, length);
     cqe_write(nic, *receiver.recv_cq, entry);
     op.rx_cqe_ns = now_ns();
 }
@@ -143,9 +144,9 @@ uint8_t check_remote(Nic &nic, const Op &op, uint32_t access, Span &out) {
 }
 
 void finish_write(Nic &nic, Op *op, double at) {
+    Qp *receiver = receiver_of(nic, *op);
+    if (receiver == nullptr) return answer(nic, op, at, SOFTEFA_REMOTE_BAD_QPN);
     if (op->has_imm) {
-        Qp *receiver = receiver_of(nic, *op);
-        if (receiver == nullptr) return answer(nic, op, at, SOFTEFA_REMOTE_BAD_QPN);
         uint16_t req_id = 0;
         op->unsolicited = receiver->flags & SOFTEFA_QP_UNSOLICITED;
         if (!op->unsolicited) {
@@ -156,6 +157,7 @@ void finish_write(Nic &nic, Op *op, double at) {
         op->due = later(op->due, at);
         receive_cqe(nic, *op, *receiver, req_id, SOFTEFA_OK, op->length);
     }
+    counter_count(*receiver, SOFTEFA_COUNTS_REMOTE_WRITE, SOFTEFA_OK, op->length);
     answer(nic, op, at, SOFTEFA_OK);
 }
 
@@ -191,6 +193,8 @@ void part_moved(Nic &nic, const Copy &copy) {
     if (++op->parts_done < op->parts) return;
     delivered(*op, copy.at);
     if (!reads) return finish_write(nic, op, copy.at);
+    if (const Qp *asked = receiver_of(nic, *op))
+        counter_count(*asked, SOFTEFA_COUNTS_REMOTE_READ, SOFTEFA_OK, op->length);
     op->answering = true;
     event_push(nic, copy.at, op, 0, Happens::Finish);
 }

@@ -157,6 +157,19 @@ void memory_move(Copy copies[], int count) {
     by_kernel(copies, count, true);
 }
 
+bool memory_add(uint64_t *word, uint64_t amount, uint64_t mask) {
+    if (sigsetjmp(bus_return, 0) != 0) {
+        copying = 0;
+        return false;
+    }
+    copying = 1;
+    uint64_t old = __atomic_load_n(word, __ATOMIC_RELAXED);
+    while (!__atomic_compare_exchange_n(word, &old, (old + amount) & mask, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+    }
+    copying = 0;
+    return true;
+}
+
 bool memory_probe(pid_t pid, uint64_t addr, uint64_t expected) {
     uint64_t found = 0;
     const iovec local = {&found, sizeof found};

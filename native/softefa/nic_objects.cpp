@@ -34,41 +34,8 @@ uint32_t power_of_two(uint32_t n) {
     return p;
 }
 
-// Memory that both sides map. Sealed: a client cannot shrink it under us.
-uint8_t *ring_make(uint64_t bytes, int &fd) {
-    fd = memfd_create("softefa-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) return nullptr;
-    void *map = MAP_FAILED;
-    if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 && fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
-        map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (map != MAP_FAILED) return static_cast<uint8_t *>(map);
-    const int error = errno;
-    close(fd);
-    errno = error;
-    return nullptr;
-}
-
-// Maps the file behind the region, when the client sent it; when that fails, the region is reached as any other.
-void map_here(const softefa_request &request, int file, Mr &mr) {
-    const auto &in = request.u.reg_mr;
-    struct stat status;
-    const uint64_t within = in.file_offset % SOFTEFA_PAGE;
-    const uint64_t bytes = softefa_page_up(within + in.length);
-    if (file < 0 || in.length == 0 || fstat(file, &status) != 0 ||
-        static_cast<uint64_t>(status.st_size) < in.file_offset + in.length)
-        return;
-    void *map =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(in.file_offset - within));
-    if (map == MAP_FAILED) return;
-    mr.map = map;
-    mr.map_bytes = bytes;
-    mr.here = static_cast<uint8_t *>(map) + within;
-}
-
 void mr_free(Mr &mr) {
-    if (mr.map != nullptr) munmap(mr.map, mr.map_bytes);
-    mr.map = nullptr;
+    file_unmap(mr.map);
     mr.here = nullptr;
     mr.device = nullptr;
 }
@@ -82,8 +49,9 @@ int reg_mr(Nic &nic, Device &device, const softefa_request &request, int file, s
         if (slot == 0 || mr.device != nullptr) continue;
         // The upper 8 bits of the key change with each use of the slot, so that a stale key is refused.
         const uint32_t key = slot | (((mr.key >> 16) + 1) & 0xff) << 16;
-        mr = {&device, in.addr, in.length, in.iova, in.access, key, nullptr, nullptr, 0};
-        map_here(request, file, mr);
+        mr = {&device, in.addr, in.length, in.iova, in.access, key, nullptr, {}};
+        // When the file behind the region cannot be mapped, the region is reached as any other.
+        mr.here = file_map(file, in.file_offset, in.length, mr.map);
         ++device.mr_count;
         reply.u.reg_mr.key = key;
         return 0;
@@ -241,11 +209,6 @@ int create_qp(Nic &nic, Device &device, const softefa_request &request, softefa_
     return 0;
 }
 
-Qp *qp_find(Nic &nic, const Device &device, uint32_t qpn) {
-    Qp *qp = qpn < 65536 ? nic.qps[qpn] : nullptr;
-    return qp != nullptr && qp->device == &device && !qp->gone ? qp : nullptr;
-}
-
 int modify_qp(Nic &nic, Device &device, const softefa_request &request) {
     const auto &in = request.u.modify_qp;
     Qp *qp = qp_find(nic, device, in.qpn);
@@ -288,6 +251,42 @@ int destroy_qp(Nic &nic, Device &device, uint32_t qpn) {
 
 } // namespace
 
+uint8_t *ring_make(uint64_t bytes, int &fd) {
+    fd = memfd_create("softefa-ring", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) return nullptr;
+    void *map = MAP_FAILED;
+    if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 && fallocate(fd, 0, 0, static_cast<off_t>(bytes)) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        map = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (map != MAP_FAILED) return static_cast<uint8_t *>(map);
+    const int error = errno;
+    close(fd);
+    errno = error;
+    return nullptr;
+}
+
+uint8_t *file_map(int file, uint64_t offset, uint64_t length, Mapping &map) {
+    struct stat status;
+    const uint64_t within = offset % SOFTEFA_PAGE;
+    const uint64_t bytes = softefa_page_up(within + length);
+    if (file < 0 || length == 0 || fstat(file, &status) != 0 || static_cast<uint64_t>(status.st_size) < offset + length)
+        return nullptr;
+    void *at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset - within));
+    if (at == MAP_FAILED) return nullptr;
+    map = {at, bytes};
+    return static_cast<uint8_t *>(at) + within;
+}
+
+void file_unmap(Mapping &map) {
+    if (map.at != nullptr) munmap(map.at, map.bytes);
+    map = {};
+}
+
+Qp *qp_find(Nic &nic, const Device &device, uint32_t qpn) {
+    Qp *qp = qpn < 65536 ? nic.qps[qpn] : nullptr;
+    return qp != nullptr && qp->device == &device && !qp->gone ? qp : nullptr;
+}
+
 Mr *mr_find(Nic &nic, uint32_t key) {
     Mr &mr = nic.mrs[key & 0xffff];
     return mr.device != nullptr && mr.key == key ? &mr : nullptr;
@@ -299,6 +298,7 @@ void qp_release(Nic &nic, Qp *qp) {
     munmap(qp->map, softefa_qp_bytes(qp->sq_entries, qp->rq_entries));
     cq_release(nic, qp->send_cq);
     cq_release(nic, qp->recv_cq);
+    counters_release(nic, *qp);
     free(qp);
 }
 
@@ -335,6 +335,7 @@ void objects_drop(Nic &nic, Device &device) {
         cq_release(nic, cq);
     }
     device.cq_count = 0;
+    counters_drop(nic, device);
     for (uint32_t i = 0; i < kKeys && device.mr_count > 0; ++i) {
         if (nic.mrs[i].device != &device) continue;
         mr_free(nic.mrs[i]);
@@ -356,6 +357,9 @@ softefa_reply objects_call(Nic &nic, Device &device, const softefa_request &requ
     case SOFTEFA_CREATE_QP: reply.error = create_qp(nic, device, request, reply, ring); break;
     case SOFTEFA_MODIFY_QP: reply.error = modify_qp(nic, device, request); break;
     case SOFTEFA_DESTROY_QP: reply.error = destroy_qp(nic, device, request.u.destroy_qp.qpn); break;
+    case SOFTEFA_CREATE_CNTR: reply.error = counter_create(nic, device, request, fd, reply, ring); break;
+    case SOFTEFA_DESTROY_CNTR: reply.error = counter_destroy(nic, device, request.u.destroy_cntr.cntr); break;
+    case SOFTEFA_ATTACH_CNTR: reply.error = counter_attach(nic, device, request); break;
     default: reply.error = EINVAL;
     }
     if (ring >= 0) reply_fds[reply_fd_count++] = ring;

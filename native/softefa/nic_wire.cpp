@@ -183,6 +183,8 @@ void wire_done(Nic &nic, Op *op, double at) {
         if (op->kind == SOFTEFA_READ) ++c.rdma_read_wr_err;
         if (op->kind == SOFTEFA_WRITE) ++c.rdma_write_wr_err;
     }
+    constexpr softefa_counted kOwn[] = {SOFTEFA_COUNTS_SEND, SOFTEFA_COUNTS_READ, SOFTEFA_COUNTS_WRITE};
+    if (op->kind <= SOFTEFA_WRITE) counter_count(*qp, kOwn[op->kind], op->status, op->length);
     cqe_send(nic, *op);
     const int64_t cqe_ns = op->wants_cqe && !qp->gone ? now_ns() : 0;
     late_count(nic, *op);

@@ -6,7 +6,7 @@
 
 #include "wire.h"
 
-#define SOFTEFA_PROTO 1u
+#define SOFTEFA_PROTO 2u
 #define SOFTEFA_SOCKET "nic.sock"
 #define SOFTEFA_ENV_DIR "EFAPROF_SOFTEFA_DIR"
 #define SOFTEFA_PAGE 4096u
@@ -22,6 +22,8 @@
 #define SOFTEFA_MAX_CQ 512u
 #define SOFTEFA_MAX_MR 65535u
 #define SOFTEFA_MAX_RDMA (1u << 30)
+#define SOFTEFA_MAX_CNTR 512u
+#define SOFTEFA_CNTR_MAX 0x7fffffffu /* a counter wraps behind this value, as the device's do */
 
 enum softefa_call {
     SOFTEFA_HELLO = 1,
@@ -34,10 +36,27 @@ enum softefa_call {
     SOFTEFA_CREATE_QP,
     SOFTEFA_MODIFY_QP,
     SOFTEFA_DESTROY_QP,
+    SOFTEFA_CREATE_CNTR,
+    SOFTEFA_DESTROY_CNTR,
+    SOFTEFA_ATTACH_CNTR,
 };
 
 enum softefa_qp_type { SOFTEFA_QP_SRD = 1, SOFTEFA_QP_UD = 2 };
 #define SOFTEFA_QP_UNSOLICITED 1u
+
+// What a completion counter can count: the bits of enum ibv_qp_attach_comp_cntr_op.
+enum softefa_counted {
+    SOFTEFA_COUNTS_SEND,
+    SOFTEFA_COUNTS_RECV,
+    SOFTEFA_COUNTS_READ,
+    SOFTEFA_COUNTS_REMOTE_READ,
+    SOFTEFA_COUNTS_WRITE,
+    SOFTEFA_COUNTS_REMOTE_WRITE,
+    SOFTEFA_COUNTED,
+};
+#define SOFTEFA_CNTR_DONE 1u
+#define SOFTEFA_CNTR_FAILED 2u
+#define SOFTEFA_HAS_COUNTERS 1u
 
 // The states of enum ibv_qp_state that matter here.
 enum softefa_qp_state {
@@ -98,6 +117,17 @@ struct softefa_request {
         struct {
             uint32_t qpn;
         } destroy_qp;
+        struct {
+            uint32_t counts_bytes;
+            uint32_t external;  // SOFTEFA_CNTR_…: these words lie in the file that comes with the message
+            uint64_t offset[2]; // where in it
+        } create_cntr;
+        struct {
+            uint32_t cntr;
+        } destroy_cntr;
+        struct {
+            uint32_t qpn, cntr, op_mask;
+        } attach_cntr;
         uint8_t raw[56];
     } u;
 };
@@ -112,7 +142,8 @@ struct softefa_reply {
             uint64_t line_bits_s;
             uint8_t gid[16];
             char name[32];
-        } hello; // fds: wake-up eventfd, status page
+            uint32_t flags; // SOFTEFA_HAS_…
+        } hello;            // fds: wake-up eventfd, status page
         struct {
             uint32_t key;
         } reg_mr;
@@ -125,6 +156,9 @@ struct softefa_reply {
         struct {
             uint32_t qpn, sq_entries, rq_entries;
         } create_qp; // fds: rings
+        struct {
+            uint32_t cntr;
+        } create_cntr; // fds: a page with the two words
         uint8_t raw[88];
     } u;
 };
@@ -154,6 +188,13 @@ static inline uint64_t softefa_rq_offset(uint32_t sq_entries) {
 static inline uint64_t softefa_qp_bytes(uint32_t sq_entries, uint32_t rq_entries) {
     return softefa_rq_offset(sq_entries) + softefa_page_up((uint64_t)rq_entries * sizeof(struct softefa_rx_desc));
 }
+
+// Written by the NIC and, to set or raise a count, by the client.
+struct softefa_cntr_page {
+    uint64_t done;
+    uint8_t reserved[56];
+    uint64_t failed;
+};
 
 // One page, written by the NIC, shared by all clients.
 struct softefa_status_page {

@@ -60,6 +60,30 @@ MISTAKES = {  # what is wrong, with which operation, the status that EFA has for
 }  # fmt: skip
 
 
+COUNTED = ["-C", "-n", "5000", "-s", "48", "-q", "3", "-d", "4"]
+
+
+@pytest.mark.parametrize("memory", [[], ["-M"]], ids=["its memory", "ours"])
+@pytest.mark.parametrize("wire", ["", ",latency=10us,reorder=0.5"], ids=["bare", "reordering"])
+def test_completion_counters_count_past_their_largest_value(poster, memory, wire):
+    done = on_softefa(poster, *COUNTED, *memory, emulate=f"counters=on{wire}")
+    assert done.returncode == 0, done.stderr
+    assert "counters=on" in done.stderr
+
+
+def test_what_failed_is_counted_apart(poster):
+    done = on_softefa(poster, "-C", "-n", "1", "-E", "key", emulate="counters=on")
+    assert done.returncode == ERROR_COMPLETION
+    assert "counted an error" in done.stderr
+
+
+@pytest.mark.parametrize("memory", [[], ["-M"]], ids=["its memory", "ours"])
+def test_a_device_has_no_completion_counters_unless_asked(poster, memory):
+    done = on_softefa(poster, *COUNTED, *memory)
+    assert done.returncode == 4
+    assert "efadv_create_comp_cntr: Operation not supported" in done.stderr
+
+
 def test_a_message_from_a_stranger_arrives_with_its_address(poster):
     done = on_softefa(poster, "-o", "send", "-n", "100", "-s", "64", "-E", "stranger")
     assert done.returncode == 0, done.stderr

@@ -3,9 +3,10 @@
  * which posts; the child is rank 1, the target. Rank 1 checks what lies in its memory at the end.
  *
  *   softefa_poster [-o send|write|writedata|read] [-s BYTES] [-n COUNT] [-w WINDOW] [-q QUEUES] [-d PER_DOORBELL]
- *                  [-M] [-u] [-E MISTAKE] [-F SEED]
+ *                  [-M] [-u] [-C] [-E MISTAKE] [-F SEED]
  *
- * -M puts the data into a memfd, -u makes queue pairs that take immediate data without a receive, -E makes one
+ * -M puts the data into a memfd, -u makes queue pairs that take immediate data without a receive, -C asks for no
+ * completion entries and waits for completion counters (with -M: in that memfd), -E makes one
  * mistake (see post and run), -F posts COUNT times random bytes instead, with random doorbells. Ends with 0: right; 3:
  * a byte or an immediate is wrong; 4: the device refused; 5: nothing came for 20 s; 6: an error completion. */
 #define _GNU_SOURCE
@@ -26,6 +27,7 @@
 #include <infiniband/verbs.h>
 
 #include "efadv_abi.h"
+#include "softefa_counting.h"
 #include "wire.h"
 
 enum { WRONG = 3, REFUSED = 4, NOTHING = 5, ERROR_COMPLETION = 6, MAX_QUEUES = 8, SLOTS = 256, DEPTH = 1024 };
@@ -45,7 +47,8 @@ static const char *operation = "write";
 static size_t size = 8;
 static uint32_t count = 1000, window = 64, queues = 1, per_doorbell = 1, fuzz_seed;
 static const char *mistake = "";
-static bool in_memfd, unsolicited, fuzz;
+static bool in_memfd, unsolicited, fuzz, counted;
+static struct counter ended, arrived; /* writes of this rank, and at it */
 static int rank, wire;
 
 static struct ibv_context *context;
@@ -109,6 +112,11 @@ static void make_queue(struct queue *one) {
     struct ibv_qp_attr to = {.qp_state = IBV_QPS_INIT, .qkey = 0x1234, .port_num = 1};
     if (ibv_modify_qp(one->qp, &to, IBV_QP_STATE | IBV_QP_QKEY | IBV_QP_PORT | IBV_QP_PKEY_INDEX))
         fail(REFUSED, "INIT");
+    struct softefa_comp_cntr_attach_attr here = {.op_mask = 1 << SOFTEFA_COUNTS_WRITE},
+                                         there = {.op_mask = 1 << SOFTEFA_COUNTS_REMOTE_WRITE};
+    if (counted && (counter_attach(one->qp, ended.object, &here) || counter_attach(one->qp, arrived.object, &there)))
+        fail(REFUSED, "ibv_qp_attach_comp_cntr");
+    if (counted && counter_attach(one->qp, ended.object, &there) != EBUSY) fail(WRONG, "counted twice");
     to.qp_state = IBV_QPS_RTR;
     if (ibv_modify_qp(one->qp, &to, IBV_QP_STATE)) fail(REFUSED, "RTR");
     to.qp_state = IBV_QPS_RTS;
@@ -130,13 +138,17 @@ static void open_all(void) {
     if (cq == NULL) fail(REFUSED, "efadv_create_cq");
     int (*query)(struct ibv_cq *, void *, uint32_t) = symbol("efadv_query_cq");
     if (query(ibv_cq_ex_to_cq(cq), &ring, sizeof ring)) fail(REFUSED, "efadv_query_cq");
+    const int fd = in_memfd ? memfd_create("payload", MFD_CLOEXEC) : -1;
+    const size_t counts = (size * SLOTS + 7) / 8 * 8, all = counts + 2 * sizeof(uint64_t);
+    if (in_memfd && ftruncate(fd, (off_t)all) != 0) fail(REFUSED, "memfd");
+    memory = mmap(NULL, all, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
+    if (memory == MAP_FAILED) fail(REFUSED, "mmap");
+    uint64_t *words = in_memfd ? (uint64_t *)(memory + counts) : NULL;
+    if (counted &&
+        (!counter_make(&ended, context, words) || !counter_make(&arrived, context, words ? words + 1 : NULL)))
+        fail(REFUSED, "efadv_create_comp_cntr");
     for (uint32_t i = 0; i < queues; i++)
         make_queue(&q[i]);
-    const int fd = in_memfd ? memfd_create("payload", MFD_CLOEXEC) : -1;
-    if (in_memfd && ftruncate(fd, (off_t)(size * SLOTS)) != 0) fail(REFUSED, "memfd");
-    memory =
-        mmap(NULL, size * SLOTS, PROT_READ | PROT_WRITE, in_memfd ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
-    if (memory == MAP_FAILED) fail(REFUSED, "mmap");
     const int remote = by_mistake("no-access") ? 0 : IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
     mr = ibv_reg_mr(pd, memory, size * SLOTS, IBV_ACCESS_LOCAL_WRITE | remote);
     if (mr == NULL) fail(REFUSED, "ibv_reg_mr");
@@ -178,6 +190,7 @@ static void post(struct queue *one, uint32_t slot, uint32_t to) {
                      (has_imm() ? SOFTEFA_CTRL1_IMM : 0);
     wqe.meta.ctrl2 =
         SOFTEFA_CTRL2_FIRST | SOFTEFA_CTRL2_LAST | SOFTEFA_CTRL2_COMPLETE | ((one->posted / one->sq.num_entries) & 1);
+    if (counted) wqe.meta.ctrl2 &= (uint8_t)~SOFTEFA_CTRL2_COMPLETE;
     wqe.meta.dest_qpn = (uint16_t)peer.qpn[to];
     wqe.meta.length = 1;
     wqe.meta.imm = 0x5000 + slot;
@@ -218,8 +231,19 @@ static void post_receive(struct queue *one, uint32_t slot) {
     ring_doorbell(one->rq.doorbell, one->received);
 }
 
+static bool look_at_counters(void) {
+    const uint32_t done = counter_value(&ended) - completions[0];
+    if (counter_errors(&ended) != 0) fail(ERROR_COMPLETION, "counted an error");
+    for (uint32_t i = 0; i < done; i++) /* which queue's it was is not known: their sum is right */
+        q[completions[0]++ % queues].in_flight--;
+    completions[1] = counter_value(&arrived);
+    sched_yield();
+    return done != 0;
+}
+
 static bool poll_one(void) {
     static uint32_t empties;
+    if (counted) return look_at_counters();
     const struct softefa_cqe *e = (const struct softefa_cqe *)ring.buffer + consumed % ring.num_entries;
     const uint8_t flags = __atomic_load_n(&e->flags, __ATOMIC_ACQUIRE);
     if ((flags & SOFTEFA_CQE_PHASE) != (((consumed / ring.num_entries) & 1) ^ 1)) {
@@ -302,7 +326,7 @@ static void run(void) {
     barrier();
     if (rank == 0)
         post_all();
-    else if ((*mistake == 0 || by_mistake("stranger")) && (is_send() || has_imm()))
+    else if ((*mistake == 0 || by_mistake("stranger")) && (is_send() || has_imm() || counted))
         wait_until(&completions[1], count, "waiting for receives");
     barrier();
     if (!source && !is_send()) verify();
@@ -357,7 +381,7 @@ static void run_fuzz(void) {
 
 int main(int argc, char **argv) {
     int option, ends[2], status = 0;
-    while ((option = getopt(argc, argv, "o:s:n:w:q:d:E:F:Mu")) != -1) {
+    while ((option = getopt(argc, argv, "o:s:n:w:q:d:E:F:MuC")) != -1) {
         switch (option) {
         case 'o': operation = optarg; break;
         case 's': size = strtoull(optarg, NULL, 10); break;
@@ -369,6 +393,7 @@ int main(int argc, char **argv) {
         case 'F': fuzz = true, fuzz_seed = (uint32_t)atoi(optarg); break;
         case 'M': in_memfd = true; break;
         case 'u': unsolicited = true; break;
+        case 'C': counted = true; break;
         default: return 2;
         }
     }

@@ -39,8 +39,8 @@ def test_knobs_are_read_in_the_units_that_people_write():
 
 
 def test_the_label_holds_what_was_set_and_nothing_else():
-    assert parse_emulation("latency=12us,rate=100Gbps,ops=2M,window=8").label == (
-        "device: softefa rate=100Gbps ops=2M latency=12us window=8"
+    assert parse_emulation("latency=12us,rate=100Gbps,ops=2M,window=8,counters=on").label == (
+        "device: softefa rate=100Gbps ops=2M latency=12us window=8 counters=on"
     )
 
 
@@ -59,6 +59,7 @@ def test_the_label_holds_what_was_set_and_nothing_else():
         ("reorder=150%", "'reorder=150%' is out of range"),
         ("window=1.5", "'1.5' is no whole number"),
         ("window=²", "'²' is no whole number"),
+        ("counters=1", "'1' is no switch"),
         ("mtu=1", "'mtu=1' is out of range"),
         ("seed=99999999999999999999", "out of range"),
         ("ops=1,ops=2", "ops stands twice"),
