@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+from typing import TYPE_CHECKING, Any
 
-__version__ = metadata.version("efaprof")
+if TYPE_CHECKING:
+    from efaprof.instrument.annotations import is_recording, span, start, step, stop
+
+    __version__: str
+
+__all__ = ["__version__", "is_recording", "span", "start", "step", "stop"]
+
+
+def __getattr__(name: str) -> Any:
+    """What a program annotates itself with, and the version: loaded when first asked for."""
+    value: Any
+    if name == "__version__":
+        from importlib import metadata
+
+        value = metadata.version("efaprof")
+    elif name in __all__:
+        from efaprof.instrument import annotations
+
+        value = getattr(annotations, name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

@@ -10,17 +10,17 @@ import os
 import threading
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from cffi import FFI
 
 from efaprof import env
 from efaprof.errors import EfaprofError
+from efaprof.libraries import lib_path as lib_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from types import TracebackType
 
     import numpy as np
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 ABI_VERSION = 1
 FORMAT_VERSION = 0
 _SLOT_BYTES = 32
-_LIBRARY = "libefaprof.so"
 
 _CDEF = """
 uint32_t efaprof_abi(void);
@@ -98,26 +97,6 @@ class IndexResult:
     next: int  # slot where to go on: the first that belongs to no whole record
     bad_slots: int  # 0, or the slots from the first one that starts no record to the end
     pads: int  # slots in PAD records
-
-
-def lib_path(name: str = _LIBRARY) -> Path:
-    """File of one of our native libraries: in EFAPROF_LIB_DIR when that is set, else in the package."""
-    folder = os.environ.get(env.LIB_DIR)
-    if folder:
-        path = Path(folder) / name
-        if path.is_file():
-            return path.resolve()
-        raise EfaprofError(
-            f"{path} does not exist ({env.LIB_DIR} is set)", hint=f"unset {env.LIB_DIR}, or build {name} there"
-        )
-    packaged = resources.files("efaprof") / "_lib" / name
-    with resources.as_file(packaged) as path:
-        if path.is_file():
-            return path
-    raise EfaprofError(
-        f"{name} is not part of this installation of efaprof",
-        hint=f"pip install --force-reinstall efaprof, or build it and set {env.LIB_DIR}",
-    )
 
 
 def _one_at_a_time(make: Callable[[], Any]) -> Callable[[], Any]:

@@ -35,6 +35,7 @@ class Shape(IntEnum):
     RX = 0x07
     CNTR = 0x08
     SPAN = 0x09
+    RANGE = 0x0A
     NAME = 0x40
     THREAD = 0x41
     OBJECT = 0x42
@@ -147,6 +148,52 @@ class WaitKind(IntEnum):
     BARRIER = 3
 
 
+class Span(IntEnum):
+    """`what` of SPAN and RANGE records."""
+
+    RANGE = 1
+    INSTANT = 2
+    STEP = 3
+    GRAPH = 4
+    STEP_BEGAN = 5
+
+
+class Source(IntEnum):
+    """`source` of a RANGE record: who named the stretch."""
+
+    NONE = 0
+    ANNOTATION = 1
+    NVTX = 2
+    CUDA = 3
+
+
+class AnnotatedStep(IntEnum):
+    """`category` of a RANGE record of a step: what kind the program says that it was."""
+
+    UNSAID = 0
+    DECODE = 1
+    PREFILL = 2
+    MIXED = 3
+    WARM_UP = 4
+    OTHER = 5
+
+
+class Payload(IntEnum):
+    """`payload_type` of a RANGE record."""
+
+    NONE = 0
+    U64 = 1
+    I64 = 2
+    F64 = 3
+    U32 = 4
+    I32 = 5
+    F32 = 6
+    STEP = 7  # tokens in the low half, sequences in the high one, UNSAID_COUNT when not said
+
+
+UNSAID_COUNT = 0xFFFFFFFF
+RANGE_UNORDERED = 0x1  # RANGE flags: began in another order than it ended, or on another thread
+
 RX_HELD = 0x1  # RX x: held back for order
 RX_SIGNAL = 0x2  # RX x: a signal, whose consumer was told
 
@@ -194,6 +241,12 @@ WAIT = np.dtype(
 )  # fmt: skip
 RX = np.dtype([*_HEAD, ("src", "<u2"), ("channel", "<u2"), ("seq", "u1", 6), ("reserved", "<u2"), ("imm", "<u4")])
 SPAN = np.dtype([*_HEAD, ("name", "<u8"), ("payload", "<u8")])
+RANGE = np.dtype(
+    [
+        *_HEAD, ("name", "<u8"), ("payload", "<u8"), ("t_begin", "<u8"), ("domain", "<u8"), ("category", "<u4"),
+        ("source", "u1"), ("payload_type", "u1"), ("flags", "<u2"), ("reserved", "<u8"),
+    ]
+)  # fmt: skip
 NAME = np.dtype([*_HEAD, ("id", "<u8"), ("reserved", "<u8")])
 THREAD = np.dtype(
     [*_HEAD, ("pid", "<u4"), ("tid", "<u4"), ("process_start", "<u8"), ("comm", "S16"), ("reserved", "<u8", 2)]
@@ -214,8 +267,8 @@ NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
 # The record of each shape that is read; entries of a CQ record and the text of a NAME record follow it.
 RECORDS: dict[Shape, np.dtype[np.void]] = {
     Shape.STAGE: STAGE, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK, Shape.WAIT: WAIT,
-    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.NAME: NAME, Shape.THREAD: THREAD, Shape.OBJECT: OBJECT,
-    Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER, Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
+    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.NAME: NAME, Shape.THREAD: THREAD,
+    Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER, Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
 }  # fmt: skip
 
 

@@ -16,9 +16,18 @@ namespace efaprof {
 
 static Process g_unknown; // generation 0
 static uint32_t g_generations;
-static uint32_t g_paused; // where there is no control file
+static uint32_t g_paused[2]; // where there is no control file
 
 Process *g_process = &g_unknown;
+
+// In assembly, as compilers differ in whether they make a unique symbol of anything.
+__asm__(".pushsection .bss\n"
+        ".balign 4\n"
+        ".globl efaprof_stopped_here\n"
+        ".type efaprof_stopped_here, %gnu_unique_object\n"
+        ".size efaprof_stopped_here, 4\n"
+        "efaprof_stopped_here: .zero 4\n"
+        ".popsection\n");
 
 void boot_id_read(uint64_t into[2]) {
     char text[64];
@@ -85,6 +94,8 @@ static void read_environment(Settings &settings) {
     path_of_env("EFAPROF_SPILL_DIR", settings.spill_dir);
     settings.buffer = ring_bytes_wanted();
     settings.total = number_of_env("EFAPROF_BUFFER_TOTAL", 0);
+    settings.warm_up = number_of_env("EFAPROF_WARMUP_STEPS", 0);
+    settings.steps = number_of_env("EFAPROF_STEPS", 0);
 }
 
 __attribute__((constructor)) static void read_environment_at_load() {
@@ -111,7 +122,7 @@ static void fill(Process &p) {
         p.settings = g_settings;
     else
         read_environment(p.settings);
-    p.paused = &g_paused;
+    p.paused = g_paused;
     p.pid = static_cast<uint32_t>(getpid());
     p.recording = p.settings.ring_dir[0] != 0;
     if (p.recording == 0) return;

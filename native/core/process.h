@@ -14,6 +14,8 @@ constexpr uint32_t kMostSlots = 1 + EFAPROF_CQ_MAX; // of the largest record
 struct Settings {             // from the environment
     uint64_t buffer;          // bytes of slots wanted per ring, a power of two
     uint64_t total;           // bytes of all rings of the run together; 0 = a quarter of the free space
+    uint64_t warm_up;         // steps before recording begins
+    uint64_t steps;           // steps after which it ends; 0 = it does not
     char ring_dir[kPathMax];  // empty = do not record
     char spill_dir[kPathMax]; // empty = none
 };
@@ -21,7 +23,7 @@ struct Settings {             // from the environment
 struct Process {
     uint32_t generation;      // never the same twice in a line of descent; 0 = not known yet
     uint32_t recording;       // EFAPROF_RING_DIR is set
-    uint32_t *paused;         // word of the run's control file, or without one a word of this library
+    uint32_t *paused;         // words of the run's control file, or without one of this library
     efaprof_header *overflow; // a ring without slots: where threads that got no ring count what they lose
     Settings settings;
     uint64_t boot_id[2];
@@ -33,6 +35,10 @@ struct Process {
 static_assert(sizeof(Process) <= 4096, "one page");
 
 extern Process *g_process; // never NULL
+
+// 1 while the program wants nothing of this process recorded. One word for all our libraries in a process, however they
+// were loaded: the dynamic linker makes symbols of this type unique.
+extern "C" __attribute__((visibility("default"))) uint32_t efaprof_stopped_here;
 
 // The process's page, made (or made again after a fork) when need be. NULL only when there is no memory.
 Process *process_find();
@@ -48,8 +54,9 @@ inline Process *process_now() {
 // The kernel's boot id, as the two halves of its 32 hexadecimal digits; zeros when it cannot be read.
 void boot_id_read(uint64_t into[2]);
 
-// The run's control file: one word, 1 while recording is paused. It lies where every process of the run can
-// see it: in spill_dir (the run directory), else in ring_dir. NULL when there is none.
+// The run's control file. Its first word is an enum efaprof_pause_state, its second the steps that one process has
+// begun, the most of any. It lies where every process of the run can see it: in spill_dir (the run directory), else in
+// ring_dir. NULL when there is none.
 constexpr const char *kControlName = "control";
 uint32_t *control_map(const char *ring_dir, const char *spill_dir, bool create);
 

@@ -301,7 +301,17 @@ int efaprof_recording(void) {
 void efaprof_pause(int paused) {
     Process *process = process_find();
     if (process != nullptr && process->recording != 0)
-        __atomic_store_n(process->paused, paused != 0 ? 1u : 0u, __ATOMIC_RELEASE);
+        __atomic_store_n(process->paused, static_cast<uint32_t>(paused), __ATOMIC_RELEASE);
+}
+
+uint32_t efaprof_paused(void) {
+    const Process *process = process_find();
+    return process != nullptr && process->recording != 0 ? __atomic_load_n(process->paused, __ATOMIC_ACQUIRE)
+                                                         : static_cast<uint32_t>(EFAPROF_PAUSE_NONE);
+}
+
+void efaprof_stop(int stopped) {
+    __atomic_store_n(&efaprof_stopped_here, stopped != 0 ? 1u : 0u, __ATOMIC_RELEASE);
 }
 
 void efaprof_restart(void) {

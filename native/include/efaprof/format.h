@@ -106,6 +106,7 @@ enum efaprof_shape {
     EFAPROF_SHAPE_RX = 0x07,
     EFAPROF_SHAPE_CNTR = 0x08,
     EFAPROF_SHAPE_SPAN = 0x09,
+    EFAPROF_SHAPE_RANGE = 0x0a,
     EFAPROF_SHAPE_NAME = 0x40,
     EFAPROF_SHAPE_THREAD = 0x41,
     EFAPROF_SHAPE_OBJECT = 0x42,
@@ -341,13 +342,60 @@ struct efaprof_rx {
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_rx, 32);
 
-// SPAN, 1 slot: a named stretch of host time (annotation, NVTX).
+// SPAN, 1 slot: a named stretch of host time. RANGE, 2 slots, says more of one: its begin however long it was, and
+// whose it is. Both are written when the stretch has ended; that a step began stands in a record of its own.
+enum efaprof_span_what {
+    EFAPROF_SPAN_RANGE = 1,
+    EFAPROF_SPAN_INSTANT = 2,
+    EFAPROF_SPAN_STEP = 3,
+    EFAPROF_SPAN_GRAPH = 4,      // the call that launched a CUDA graph; payload: the graph, the same at each launch
+    EFAPROF_SPAN_STEP_BEGAN = 5, // dur 0
+};
 struct efaprof_span {
-    struct efaprof_head h; // `what`: 1 range, 2 instant, 3 step; x: nesting depth
+    struct efaprof_head h; // `what`: enum efaprof_span_what; x: nesting depth
     uint64_t name;
     uint64_t payload;
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_span, 32);
+
+enum efaprof_source {
+    EFAPROF_SOURCE_NONE = 0,
+    EFAPROF_SOURCE_ANNOTATION = 1, // efaprof.span, efaprof.step
+    EFAPROF_SOURCE_NVTX = 2,
+    EFAPROF_SOURCE_CUDA = 3,
+};
+enum efaprof_step_kind {
+    EFAPROF_STEP_UNSAID = 0,
+    EFAPROF_STEP_DECODE = 1,
+    EFAPROF_STEP_PREFILL = 2,
+    EFAPROF_STEP_MIXED = 3,
+    EFAPROF_STEP_WARM_UP = 4, // not to be counted
+    EFAPROF_STEP_OTHER = 5,   // said, but none of these
+};
+enum efaprof_payload { // type of `payload`, of NVTX
+    EFAPROF_PAYLOAD_NONE = 0,
+    EFAPROF_PAYLOAD_U64 = 1,
+    EFAPROF_PAYLOAD_I64 = 2,
+    EFAPROF_PAYLOAD_F64 = 3,
+    EFAPROF_PAYLOAD_U32 = 4,
+    EFAPROF_PAYLOAD_I32 = 5,
+    EFAPROF_PAYLOAD_F32 = 6,
+    EFAPROF_PAYLOAD_STEP = 7, // tokens:32 (low) | sequences:32, each UINT32_MAX when not said
+};
+struct efaprof_range {
+    struct efaprof_head h; // `what`: enum efaprof_span_what; x: nesting depth
+    uint64_t name;
+    uint64_t payload;
+    uint64_t t_begin;
+    uint64_t domain;      // NAME id of the NVTX domain, 0 none
+    uint32_t category;    // NVTX category; of a step its efaprof_step_kind; of an annotation 1 + layer, 0 none
+    uint8_t source;       // enum efaprof_source
+    uint8_t payload_type; // enum efaprof_payload
+    uint16_t flags;       // bit 0: it may have ended on another thread, or begun in another order than it ended
+    uint64_t reserved;
+};
+EFAPROF_ASSERT_SIZE(struct efaprof_range, 64);
+EFAPROF_ASSERT_AT(struct efaprof_range, category, 48);
 
 // NAME, 1 + ceil(x/32) slots: text of at most EFAPROF_NAME_MAX bytes whose FNV-1a 64-bit hash is `id`.
 struct efaprof_name {
@@ -451,6 +499,7 @@ static inline uint32_t efaprof_slots(uint16_t kind, uint16_t x) {
     case EFAPROF_SHAPE_OBJECT: return 3u;
     case EFAPROF_SHAPE_OP:
     case EFAPROF_SHAPE_WAIT:
+    case EFAPROF_SHAPE_RANGE:
     case EFAPROF_SHAPE_THREAD:
     case EFAPROF_SHAPE_BIND:
     case EFAPROF_SHAPE_AV: return 2u;

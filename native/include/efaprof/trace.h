@@ -44,12 +44,29 @@ EFAPROF_API void efaprof_publish(void *record, uint32_t slots);
 // written it lately. Not between reserve and publish.
 EFAPROF_API uint64_t efaprof_name(const char *text, uint64_t bytes);
 
-// 1 while records are wanted (EFAPROF_RING_DIR is set and recording is not paused).
+// 1 while records are wanted (EFAPROF_RING_DIR is set, recording is neither paused nor stopped).
 EFAPROF_API int efaprof_recording(void);
 
 // Stops and resumes in every process of the run (efaprof_recording turns 0 and 1), without counting what is not
 // recorded meanwhile. Object, name and other control records should be written all the same.
+enum efaprof_pause_state {
+    EFAPROF_PAUSE_NONE = 0,
+    EFAPROF_PAUSE_ASKED = 1,
+    EFAPROF_PAUSE_WARM_UP = 2, // until a process of the run has begun more than EFAPROF_WARMUP_STEPS steps
+    EFAPROF_PAUSE_OVER = 3,    // EFAPROF_STEPS steps after that have ended
+};
 EFAPROF_API void efaprof_pause(int paused);
+EFAPROF_API uint32_t efaprof_paused(void); // enum efaprof_pause_state
+
+// Stops and resumes in this process alone, in all our libraries that it has loaded.
+EFAPROF_API void efaprof_stop(int stopped);
+
+// Annotations: what a program says of its own time. A stretch begins with the time that its end is given; `what` is
+// EFAPROF_SPAN_RANGE or EFAPROF_SPAN_STEP; category and payload are those of a RANGE record. Steps that no other step
+// of their thread encloses are counted, for EFAPROF_WARMUP_STEPS and EFAPROF_STEPS.
+EFAPROF_API uint64_t efaprof_begin(uint32_t what, const char *text, uint64_t bytes);
+EFAPROF_API void efaprof_end(uint64_t t_begin, uint32_t what, const char *text, uint64_t bytes, uint32_t category,
+                             uint64_t payload);
 
 // Reads the environment again at the next record and makes new rings; the process's rings so far are never
 // written again. For a process that records more than once, or stops (unset EFAPROF_RING_DIR first). Not while

@@ -1,0 +1,15 @@
+// Named stretches of host time, and the steps among them.
+#pragma once
+
+#include <efaprof/format.h>
+
+namespace efaprof {
+
+// A step begins that no other encloses: counts it, ends the warm-up when it was long enough, says that it began, and
+// ends recording when enough steps have been recorded.
+void step_began(uint64_t name);
+
+// Writes a RANGE record, if records are wanted. t_end, t_begin and what else is known of it are set; dur follows.
+void write_range(efaprof_range range, uint8_t what);
+
+} // namespace efaprof
