@@ -10,7 +10,7 @@ import numpy as np
 from efaprof.errors import UsageError
 from efaprof.trace.decode import OP_KIND, UNKNOWN_KIND, records, shapes_of
 from efaprof.trace.fabric import FI_ADDR_UNSPEC
-from efaprof.trace.layout import CLOSED, CQE, RECORDS, ObjectKind, Phase, Shape, Span, Stage, WaitKind
+from efaprof.trace.layout import CLOSED, CQE, RECORDS, Device, ObjectKind, Phase, Shape, Span, Stage, WaitKind
 from efaprof.trace.rawfile import chunks
 from efaprof.trace.schema import OP_KINDS
 
@@ -34,6 +34,7 @@ _WHAT: dict[Shape, dict[int, str]] = {
     Shape.CQ: {1: "read", 2: "readfrom", 3: "readerr", 4: "sread", 5: "sreadfrom", 6: "idle"},
     Shape.SPAN: _SPANS,
     Shape.RANGE: _SPANS,
+    Shape.DEVICE: {int(kind): kind.name.lower() for kind in Device},
     Shape.AV: {1: "insert", 2: "remove"},
     Shape.COUNTER: {1: "count", 2: "gauge"},
     Shape.NOTE: {1: "info", 2: "degraded"},

@@ -36,6 +36,7 @@ class Shape(IntEnum):
     CNTR = 0x08
     SPAN = 0x09
     RANGE = 0x0A
+    DEVICE = 0x0B
     NAME = 0x40
     THREAD = 0x41
     OBJECT = 0x42
@@ -156,6 +157,16 @@ class Span(IntEnum):
     STEP = 3
     GRAPH = 4
     STEP_BEGAN = 5
+    LAUNCH = 6
+
+
+class Device(IntEnum):
+    """`what` of a DEVICE record."""
+
+    KERNEL = 1
+    GRAPH = 2
+    COPY = 3
+    SET = 4
 
 
 class Source(IntEnum):
@@ -244,7 +255,13 @@ SPAN = np.dtype([*_HEAD, ("name", "<u8"), ("payload", "<u8")])
 RANGE = np.dtype(
     [
         *_HEAD, ("name", "<u8"), ("payload", "<u8"), ("t_begin", "<u8"), ("domain", "<u8"), ("category", "<u4"),
-        ("source", "u1"), ("payload_type", "u1"), ("flags", "<u2"), ("reserved", "<u8"),
+        ("source", "u1"), ("payload_type", "u1"), ("flags", "<u2"), ("correlation", "<u8"),
+    ]
+)  # fmt: skip
+DEVICE = np.dtype(
+    [
+        *_HEAD, ("name", "<u8"), ("t_begin", "<u8"), ("correlation", "<u4"), ("stream", "<u4"), ("graph", "<u8"),
+        ("bytes", "<u8"), ("reserved", "<u8"),
     ]
 )  # fmt: skip
 NAME = np.dtype([*_HEAD, ("id", "<u8"), ("reserved", "<u8")])
@@ -267,8 +284,9 @@ NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
 # The record of each shape that is read; entries of a CQ record and the text of a NAME record follow it.
 RECORDS: dict[Shape, np.dtype[np.void]] = {
     Shape.STAGE: STAGE, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK, Shape.WAIT: WAIT,
-    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.NAME: NAME, Shape.THREAD: THREAD,
-    Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER, Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
+    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE, Shape.NAME: NAME,
+    Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER,
+    Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
 }  # fmt: skip
 
 

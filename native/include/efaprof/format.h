@@ -107,6 +107,7 @@ enum efaprof_shape {
     EFAPROF_SHAPE_CNTR = 0x08,
     EFAPROF_SHAPE_SPAN = 0x09,
     EFAPROF_SHAPE_RANGE = 0x0a,
+    EFAPROF_SHAPE_DEVICE = 0x0b,
     EFAPROF_SHAPE_NAME = 0x40,
     EFAPROF_SHAPE_THREAD = 0x41,
     EFAPROF_SHAPE_OBJECT = 0x42,
@@ -350,6 +351,7 @@ enum efaprof_span_what {
     EFAPROF_SPAN_STEP = 3,
     EFAPROF_SPAN_GRAPH = 4,      // the call that launched a CUDA graph; payload: the graph, the same at each launch
     EFAPROF_SPAN_STEP_BEGAN = 5, // dur 0
+    EFAPROF_SPAN_LAUNCH = 6,     // the call that launched one kernel
 };
 struct efaprof_span {
     struct efaprof_head h; // `what`: enum efaprof_span_what; x: nesting depth
@@ -392,10 +394,29 @@ struct efaprof_range {
     uint8_t source;       // enum efaprof_source
     uint8_t payload_type; // enum efaprof_payload
     uint16_t flags;       // bit 0: it may have ended on another thread, or begun in another order than it ended
-    uint64_t reserved;
+    uint64_t correlation; // of a CUDA call: the DEVICE records of what it launched carry the same; 0 none
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_range, 64);
 EFAPROF_ASSERT_AT(struct efaprof_range, category, 48);
+
+// DEVICE, 2 slots: a stretch of a GPU's time, as its driver's tracing library says, in this clock.
+enum efaprof_device_what {
+    EFAPROF_DEVICE_KERNEL = 1,
+    EFAPROF_DEVICE_GRAPH = 2, // a whole graph, where its nodes are not told one by one
+    EFAPROF_DEVICE_COPY = 3,
+    EFAPROF_DEVICE_SET = 4, // memory filled
+};
+struct efaprof_device {
+    struct efaprof_head h; // `what`: enum efaprof_device_what; x: number of the device in its process
+    uint64_t name;         // NAME id; 0 none
+    uint64_t t_begin;
+    uint32_t correlation; // of the call that launched it
+    uint32_t stream;
+    uint64_t graph; // that it is, or is a node of; 0 none
+    uint64_t bytes; // of a copy or a set
+    uint64_t reserved;
+};
+EFAPROF_ASSERT_SIZE(struct efaprof_device, 64);
 
 // NAME, 1 + ceil(x/32) slots: text of at most EFAPROF_NAME_MAX bytes whose FNV-1a 64-bit hash is `id`.
 struct efaprof_name {
@@ -500,6 +521,7 @@ static inline uint32_t efaprof_slots(uint16_t kind, uint16_t x) {
     case EFAPROF_SHAPE_OP:
     case EFAPROF_SHAPE_WAIT:
     case EFAPROF_SHAPE_RANGE:
+    case EFAPROF_SHAPE_DEVICE:
     case EFAPROF_SHAPE_THREAD:
     case EFAPROF_SHAPE_BIND:
     case EFAPROF_SHAPE_AV: return 2u;

@@ -59,6 +59,7 @@ def expressions() -> dict[str, int]:
     wanted |= {f"EFAPROF_OBJ_{kind.name}": kind for kind in ObjectKind}
     wanted |= {f"EFAPROF_OP_{cls.name}": cls for cls in OpClass}
     wanted |= {f"EFAPROF_SPAN_{kind.name}": kind for kind in layout.Span}
+    wanted |= {f"EFAPROF_DEVICE_{kind.name}": kind for kind in layout.Device}
     wanted |= {f"EFAPROF_SOURCE_{source.name}": source for source in layout.Source}
     wanted |= {f"EFAPROF_STEP_{kind.name}": kind for kind in layout.AnnotatedStep}
     wanted |= {f"EFAPROF_PAYLOAD_{kind.name}": kind for kind in layout.Payload}
