@@ -36,6 +36,21 @@ def _filled(args: list[str], options: tuple[str, ...]) -> Iterable[str]:
                 yield STDOUT
 
 
+def filled_before_command(args: list[str], option: str, value: str, with_value: frozenset[str]) -> list[str]:
+    """`option` alone becomes `option=value`, among the words before a command line that follows the options.
+
+    `with_value` are the options whose value may be the next word.
+    """
+    filled, at = [], 0
+    while at < len(args) and args[at].startswith("-") and args[at] != "--":
+        filled.append(f"{option}={value}" if args[at] == option else args[at])
+        if args[at] != option and args[at] in with_value and at + 1 < len(args):
+            at += 1
+            filled.append(args[at])
+        at += 1
+    return filled + args[at:]
+
+
 def write_text(text: str, target: str) -> None:
     """Write to a file; UsageError when that cannot be done."""
     from efaprof.errors import UsageError

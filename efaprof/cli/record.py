@@ -11,9 +11,10 @@ import typer
 from typer.core import TyperCommand
 
 from efaprof import env
+from efaprof.cli.optional_value import filled_before_command
 from efaprof.errors import EfaprofError, RecordError
-from efaprof.session.options import DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
-from efaprof.session.probes import parse_probes
+from efaprof.session.options import DEFAULT_HZ, DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
+from efaprof.session.probes import ProbeName, parse_probes
 from efaprof.session.signals import SignalGate, signal_name
 from efaprof.session.size import format_size, parse_size
 
@@ -24,7 +25,12 @@ _USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # Typer does not export the c
 
 
 class _RecordCommand(TyperCommand):
-    """A wrong option ends with 125: every other code may be the recorded command's own."""
+    """A wrong option ends with 125: every other code may be the recorded command's own. `--python` needs no value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        valued = frozenset(name for one in self.params if not getattr(one, "is_flag", False) for name in one.opts)
+        parsed: list[str] = super().parse_args(ctx, filled_before_command(args, "--python", f"{DEFAULT_HZ:g}", valued))
+        return parsed
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -66,12 +72,26 @@ def record(
         typer.Option(metavar="PATH", envvar=env.LIBFABRIC, help="Make CMD use this libfabric (preloaded)."),
     ] = None,
     probes: Annotated[
-        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,cpu.")
+        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,cpu,python.")
     ] = "auto",
     require: Annotated[
         list[str] | None,
         typer.Option(metavar="PROBE", help="Refuse to start (125) when PROBE cannot work; repeatable."),
     ] = None,
+    python: Annotated[
+        float | None,
+        typer.Option(
+            "--python",
+            metavar="[=HZ]",
+            min=1,
+            max=1000,
+            help="Sample the Python stacks of CMD's processes by py-spy, HZ times a second [alone: 100].",
+        ),
+    ] = None,
+    python_native: Annotated[
+        bool,
+        typer.Option("--python-native", help="Sample native frames too: stops CMD for each sample. Implies --python."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what went wrong.")] = False,
 ) -> None:
     """Run CMD unmodified and record it into a run directory.
@@ -89,8 +109,10 @@ def record(
             duration_s=duration,
             nic_interval_s=nic_interval / 1000,
             libfabric=libfabric.absolute() if libfabric else None,
-            probes=parse_probes(probes),
+            probes=parse_probes(probes) | ({ProbeName.PYTHON} if python is not None or python_native else set()),
             require=parse_probes(",".join(require or [])),
+            python_hz=python or DEFAULT_HZ,
+            python_native=python_native,
         )
         gate = SignalGate()
         # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.
@@ -114,8 +136,11 @@ def report(recording: Recording, *, quiet: bool) -> list[str]:
     if quiet:
         return lines
     lines += [f"saved what a killed recorder had left: {run}" for run in recording.salvaged]
+    lines += recording.notes
     run = _shown(recording.run)
     if not recording.captured.processes:
+        if recording.notes:
+            return [*lines, f"no operations recorded · {run}", f"next: efaprof open {shlex.quote(run)}"]
         return [*lines, f"nothing recorded · {run}", "next: efaprof doctor"]
     captured = recording.captured
     lines.append(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from efaprof import native
 from efaprof.errors import EfaprofError
 from efaprof.libfabric.find import find_libfabrics
-from efaprof.session import cpu, host, nic, workspace
+from efaprof.session import cpu, host, nic, pyspy, workspace
 from efaprof.session.probes import INTERPOSER
 from efaprof.session.size import format_size
 from efaprof.trace.layout import Clock
@@ -253,16 +253,16 @@ def _gpu() -> Iterator[Check]:
 
 
 def _tools() -> Iterator[Check]:
-    spy = shutil.which("py-spy")
-    if not spy:
-        yield Check("py-spy", State.NO, "not on PATH", "pip install py-spy")
+    spy = pyspy.find_program()
+    if spy is None:
+        yield Check("py-spy", State.NO, "not on PATH: no --python", pyspy.INSTALL)
     else:
         yield _ptrace(spy)
     for module in ("perfetto", "viztracer", "wasmtime"):
         yield _module(module, module)
 
 
-def _ptrace(spy: str) -> Check:
+def _ptrace(spy: Path) -> Check:
     try:
         scope = int(_PTRACE_SCOPE.read_text())
     except OSError:
@@ -271,7 +271,7 @@ def _ptrace(spy: str) -> Check:
     if scope == 0 or (os.geteuid() == 0 and scope < 3):
         return Check("py-spy", State.OK, f"{spy}, ptrace_scope {scope}")
     return Check("py-spy", State.DEGRADED, f"{spy}, but ptrace_scope is {scope}: it may not look at the program",
-                 "sudo sysctl kernel.yama.ptrace_scope=0 (docker run --cap-add SYS_PTRACE)")  # fmt: skip
+                 pyspy.ALLOW)  # fmt: skip
 
 
 def _module(check: str, module: str, *, extra: str = "") -> Check:

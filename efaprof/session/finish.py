@@ -89,6 +89,9 @@ def warnings(outcome: Outcome, plan: Plan) -> Iterator[str]:
         )
     if stats.bad_rings:
         yield f"{stats.bad_rings} files among the rings were not rings and were left out"
+    python = next(probe for probe in plan.probes if probe.name == ProbeName.PYTHON)
+    if python.state == ProbeState.OFF and python.reason != NOT_ASKED_FOR:
+        yield f"Python was not sampled: {python.reason}; type: {python.hint}"
     libfabric = next(probe for probe in plan.probes if probe.name == ProbeName.LIBFABRIC)
     if libfabric.state == ProbeState.OFF and libfabric.reason != NOT_ASKED_FOR:
         yield f"no libfabric operation could be recorded: {libfabric.reason}; {libfabric.hint}"

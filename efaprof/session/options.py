@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from efaprof.session.probes import ProbeName
+from efaprof.session.probes import DEFAULT_PROBES, ProbeName
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_SIZE = 4 << 30
 DEFAULT_NIC_INTERVAL_S = 0.01
+DEFAULT_HZ = 100.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +28,10 @@ class RecordOptions:
     duration_s: float | None = None  # stop recording then; the program goes on
     nic_interval_s: float = DEFAULT_NIC_INTERVAL_S
     libfabric: Path | None = None  # the libfabric that the program is to use
-    probes: frozenset[ProbeName] = frozenset(ProbeName)
+    probes: frozenset[ProbeName] = DEFAULT_PROBES
     require: frozenset[ProbeName] = frozenset()
+    python_hz: float = DEFAULT_HZ  # samples of Python stacks a second, with the probe python
+    python_native: bool = False  # native frames too, which stops the program for each sample
     emulated: tuple[str, ...] = ()  # what of the command is emulated, when the caller knows
     fingerprint: Mapping[str, Any] = field(default_factory=dict)  # of the command; the machine's is added
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from efaprof.errors import RecordError, UsageError
-from efaprof.session import cpu, nic
+from efaprof.session import cpu, nic, pyspy
 from efaprof.session.elf import inspect
 from efaprof.session.probes import ProbeName
 from efaprof.trace.manifest import Probe, ProbeState
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from efaprof.session.elf import Program
 
 NOT_ASKED_FOR = "not asked for"
+_ASK = {ProbeName.PYTHON: "--python"}  # where another option than --probes asks for a probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def make_plan(
     probes = tuple(
         _judge(name, program, interposer, devices, cgroup)
         if name in selected
-        else Probe(name, ProbeState.OFF, NOT_ASKED_FOR, f"--probes {name}")
+        else Probe(name, ProbeState.OFF, NOT_ASKED_FOR, _ASK.get(name, f"--probes {name}"))
         for name in ProbeName
     )
     for probe in probes:
@@ -70,6 +71,8 @@ def _judge(
             return _nic(devices)
         case ProbeName.CPU:
             return _cpu(cgroup)
+        case ProbeName.PYTHON:
+            return _python()
 
 
 def _check_libfabric(path: Path) -> None:
@@ -118,3 +121,10 @@ def _cpu(cgroup: cpu.Cgroup | None) -> Probe:
     reason = "this kernel keeps no run-queue delay (/proc/self/schedstat)"
     hint = "needs a kernel with CONFIG_SCHED_INFO"
     return Probe(name, ProbeState.DEGRADED if has_throttling else ProbeState.OFF, reason, hint)
+
+
+def _python() -> Probe:
+    name = ProbeName.PYTHON
+    if pyspy.find_program() is None:
+        return Probe(name, ProbeState.OFF, "py-spy is not on PATH", pyspy.INSTALL)
+    return Probe(name, ProbeState.ON, "stacks sampled by py-spy")

@@ -15,13 +15,17 @@ class ProbeName(StrEnum):
     LIBFABRIC = "libfabric"  # operations and completions, by the preloaded interposer
     NIC = "nic"  # counters of the NICs
     CPU = "cpu"  # run-queue delay and throttling
+    PYTHON = "python"  # Python stacks, sampled by py-spy; only when asked for (record --python)
+
+
+DEFAULT_PROBES = frozenset(ProbeName) - {ProbeName.PYTHON}
 
 
 def parse_probes(text: str) -> frozenset[ProbeName]:
-    """The probes in a comma-separated list; `auto` means all of them, an empty text none."""
+    """The probes in a comma-separated list; `auto` means all but those to be asked for, an empty text none."""
     words = [word.strip() for word in text.split(",") if word.strip()]
     if words == ["auto"]:
-        return frozenset(ProbeName)
+        return DEFAULT_PROBES
     for word in words:
         if word not in set(ProbeName):
             raise UsageError(

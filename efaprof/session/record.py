@@ -29,6 +29,7 @@ class Recording:
     captured: Tally
     warnings: tuple[str, ...]
     salvaged: tuple[Path, ...]  # runs of killed recorders that were saved on the way
+    notes: tuple[str, ...] = ()  # what a probe has to say of itself
 
 
 def record(options: RecordOptions, gate: SignalGate) -> Recording:
@@ -51,4 +52,4 @@ def record(options: RecordOptions, gate: SignalGate) -> Recording:
     ending = recorder.run()
     captured, warnings = recorder.finish(ending)
     place.keep()  # only now: removing gigabytes takes a while, and the rings would fill
-    return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged)
+    return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged, recorder.notes)

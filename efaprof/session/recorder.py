@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof import __version__, env, native
 from efaprof.errors import RecordError
-from efaprof.session import cpu, finish, host, salvage, tally, workspace
+from efaprof.session import cpu, finish, host, pyspy, salvage, tally, workspace
 from efaprof.session.drain import Loop
 from efaprof.session.environment import Wiring, inherited, preloadable, wired
 from efaprof.session.launch import Child
@@ -54,6 +54,7 @@ class Recorder:
         self._ended_realtime_ns: int | None = None
         self._spill_dir = run / SPILL_DIR
         self._workspace = workspace.make(run)
+        self._spy = self._python_spy()
         try:
             self._open(command)
             self._child = Child(command, self._environment(), gate)
@@ -109,7 +110,22 @@ class Recorder:
         if self._plan.records(ProbeName.CPU):
             folders = (self._workspace.ring_dir, self._spill_dir)
             samplers.append(cpu.CpuSampler(lambda: ring_names(*folders), self._plan.cgroup))
+        if self._spy is not None:
+            samplers.append(self._spy)
         return samplers
+
+    def _python_spy(self) -> pyspy.PythonSpy | None:
+        program = pyspy.find_program() if self._plan.records(ProbeName.PYTHON) else None
+        if program is None:
+            return None
+        return pyspy.PythonSpy(
+            program,
+            self._run,
+            self._workspace.ring_dir,
+            self._base,
+            rate_hz=self._options.python_hz,
+            is_native=self._options.python_native,
+        )
 
     def _first_manifest(self, command: Command) -> Manifest:
         machine = host.describe()
@@ -188,9 +204,16 @@ class Recorder:
         dropped = max(captured.dropped, self._stats.dropped if self._stats else 0)
         return replace(captured, dropped=dropped), tuple(self._warnings)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What probes cost, as far as they say so."""
+        return (self._spy.summary,) if self._spy is not None and self._spy.summary else ()
+
     def _pause(self) -> None:
         """End recording before the command ends. The rings stay: processes see there that they are not to record."""
         native.pause()
+        if self._spy is not None:
+            self._spy.interrupt()
         self._loop.sample_all()
         self._drain.poll(everything=True)
         self._is_over = True
@@ -200,6 +223,8 @@ class Recorder:
     def _stop(self) -> None:
         """Copy everything once more, remove the rings, judge what was lost."""
         is_early = self._is_over
+        if self._spy is not None:
+            self._spy.stop()
         if not is_early:
             self._loop.sample_all()
             self._ended_realtime_ns = time.time_ns()

@@ -15,6 +15,7 @@ RAW_DIR = "raw"
 SPILL_DIR = "rings"
 LOG_NAME = "log.txt"
 RAW_SUFFIX = ".efr"
+PYTHON_INDEX = "python.json"  # in raw/: which samples of Python stacks there are
 PREFIX = "efaprof-"
 
 
