@@ -50,7 +50,7 @@ class Host:
     unexplained: float  # operations without an explanation over operations
     run_delay: float | None  # worst thread's wait for a core, over the run
     throttled: float | None  # over the run
-    line_rate_bytes_s: float | None
+    line_rate_bytes_s: float | None  # of one rank
 
 
 @dataclass(frozen=True, slots=True)

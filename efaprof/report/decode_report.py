@@ -14,6 +14,7 @@ from efaprof.errors import NothingToAnalyse
 from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
+from efaprof.trace.marks import read_marks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,13 +63,12 @@ def decode_section(
     if not has_marks(runs) or why_no_job(runs) is not None:
         return None
     run, tables = runs[0]
-    host = _host([one for _, one in runs], recorded)
+    job = job_survey(runs)
+    host = _host([one for _, one in runs], recorded, ranks=len({marks.rank for marks in read_marks(job)}))
     if profile is not None:
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
-    found = decode(
-        dispatch.chunks(job_survey(runs)), host, limits=limits, changes=changes, path_by=path_by, profile=profile
-    )
+    found = decode(dispatch.chunks(job), host, limits=limits, changes=changes, path_by=path_by, profile=profile)
     if found is None:
         return None
     _check_rate(found, profile)
@@ -83,16 +83,17 @@ def decode_section(
     )
 
 
-def _host(tables: Sequence[Tables], recorded: Recorded) -> Host:
+def _host(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> Host:
     records = sum(sum(one.facts.records.values()) for one in tables)
     dropped = sum(one.facts.losses.dropped for one in tables)
     moved = recorded.movement
+    line = moved.line_rate_bytes_s if moved else None  # of all NICs that these ranks share out among them
     return Host(
         lost=dropped / (records + dropped) if records + dropped else 0.0,
         unexplained=sum(recorded.unexplained.values()) / recorded.count if recorded.count else 0.0,
         run_delay=recorded.host.run_delay,
         throttled=recorded.host.throttled,
-        line_rate_bytes_s=moved.line_rate_bytes_s if moved else None,
+        line_rate_bytes_s=line / ranks if line is not None and ranks else None,
     )
 
 

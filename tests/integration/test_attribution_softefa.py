@@ -11,9 +11,12 @@ from softefa_runs import need_softefa, on_softefa
 
 from efaprof.analyzers.layers import OPERATION_SPANS
 from efaprof.instrument.dispatch import DispatchOptions
+from efaprof.report.attribution_report import report_on
 from efaprof.session.softefa_truth import Op, read_truth
 from efaprof.trace import dispatch
 from efaprof.trace.layers import Layer
+from efaprof.trace.reader import open_tables
+from efaprof.trace.rundir import open_run
 from efaprof.trace.survey import survey
 
 OPTIONS = DispatchOptions(provider="efa", layers=2, tokens=4, hidden=256, steps=40, warmup=5, compute_us=0)
@@ -39,10 +42,21 @@ def is_same(pairs):
 
 
 @pytest.fixture(scope="module")
-def carried(tmp_path_factory):
+def folder(tmp_path_factory):
+    """Where the run lies, and the device's log."""
+    return tmp_path_factory.mktemp("carried")
+
+
+@pytest.fixture(scope="module")
+def carried_run(carried, folder):
+    """The run directory."""
+    return open_run(folder / "run")
+
+
+@pytest.fixture(scope="module")
+def carried(folder):
     """Operations as recorded, and what the device says it sent (without what libfabric says to itself)."""
     need_softefa()
-    folder = tmp_path_factory.mktemp("carried")
     argv = [sys.executable, "-m", "efaprof", "bench", "dispatch", *OPTIONS.arguments(), "-o", folder / "run"]
     done = on_softefa(*argv, emulate="latency=1ms", truth=folder / "truth.bin")
     assert done.returncode == 0, done.stderr
@@ -86,3 +100,13 @@ def test_time_in_the_nic_is_what_the_device_took_per_operation(pairs):
     late = (pairs["delivered_ns"] - pairs["due_ns"]).quantile(0.9)
     assert true >= LATENCY_NS
     assert recorded == pytest.approx(true, abs=max(0.15 * true, late))
+
+
+def test_utilisation_is_of_the_line_that_one_rank_has(carried_run):
+    """Each rank has a NIC of its own, of 100 Gb/s."""
+    section = report_on([(carried_run, open_tables(carried_run))]).decode
+    assert section is not None
+    costs = section.decode.step_costs.filter(pl.col("kind") == "decode")
+    communicated_s = (costs["wall_ns"] - costs["compute_ns"]).sum() / 1e9
+    found = section.decode.features["utilisation_active"].value
+    assert found == pytest.approx(costs["bytes"].sum() / communicated_s / 12.5e9)
