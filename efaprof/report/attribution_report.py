@@ -13,6 +13,7 @@ from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
 from efaprof.report.job import has_marks, why_no_job
+from efaprof.trace import fabric
 from efaprof.trace.layers import DispatchPath
 from efaprof.trace.manifest import ProbeState
 
@@ -184,4 +185,6 @@ def run_warnings(manifest: Manifest, facts: Facts | None) -> list[str]:
     if facts is not None:
         found += facts.warnings(has_recorder_told=manifest.is_closed)
         found += [f"degraded: {note.text}" for note in facts.notes if note.is_degraded]
+        if facts.is_kernel_posted:
+            found.append(f"{fabric.KERNEL_POSTED}: what kernels post themselves is not among the operations")
     return found

@@ -31,6 +31,7 @@ def info_document(report: InfoReport) -> dict[str, Any]:
             "outcomes": {match.value: count for match, count in report.outcomes.by_match.items()},
         },
         "unmatched": report.outcomes.unmatched,
+        "kernel_posted": facts.is_kernel_posted if facts else False,
         "drops": facts.losses.dropped if facts else 0,
         "losses": asdict(facts.losses) if facts else None,
         "clock_error_ns": facts.clock_error_ns if facts else None,

@@ -29,6 +29,9 @@ FI_RX_CQ_DATA = 1 << 56
 FI_ADDR_UNSPEC = (1 << 64) - 1
 ECANCELED = 125
 
+# The interposer's note that a program asked for the device's own queues, which only kernels post to.
+KERNEL_POSTED = "kernel-posted path opened"
+
 
 class CqFormat(IntEnum):
     """Layout of a completion queue's entries; up to CONTEXT they carry no flags."""

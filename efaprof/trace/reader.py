@@ -16,7 +16,7 @@ import polars as pl
 
 from efaprof import __version__
 from efaprof.errors import NothingToAnalyse, TraceError
-from efaprof.trace import events, schema
+from efaprof.trace import events, fabric, schema
 from efaprof.trace.ahead import ahead
 from efaprof.trace.merge import windows
 from efaprof.trace.outcomes import Outcomes
@@ -61,6 +61,11 @@ class Facts:
     first_ns: int
     last_ns: int
     realtime_offset_ns: int | None
+
+    @property
+    def is_kernel_posted(self) -> bool:
+        """Some process gave a device's queues to a GPU kernel, whose operations no data call shows."""
+        return any(note.text == fabric.KERNEL_POSTED for note in self.notes)
 
     def warnings(self, *, has_recorder_told: bool = False) -> tuple[str, ...]:
         """One sentence for everything that is missing; a recorder that ended in order told of its own losses."""

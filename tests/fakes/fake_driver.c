@@ -1,10 +1,11 @@
 // Drives the "fake" provider and prints what it did, so that a recording of it can be compared: one fact a line.
-//   fake_driver SCENARIO [N [PROVIDER]]
+//   fake_driver SCENARIO [N [PROVIDER [FABRIC]]]
 #define _GNU_SOURCE // dladdr
+#include "fake_driver.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -12,34 +13,24 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 #include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#define TRY(call)                                                                                                      \
-    do {                                                                                                               \
-        long try_ret = (call);                                                                                         \
-        if (try_ret != 0) {                                                                                            \
-            fprintf(stderr, "%s: %ld\n", #call, try_ret);                                                              \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
-static struct fi_info *info;
+struct fi_info *info;
+struct fid_domain *domain;
+char buffer[64];
 static struct fid_fabric *fabric;
-static struct fid_domain *domain;
-static char buffer[64];
 
-static void open_domain(const char *provider) {
+static void open_domain(const char *provider, const char *name) {
     struct fi_info *hints = fi_allocinfo();
     hints->caps = FI_MSG;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup(provider);
+    if (name) hints->fabric_attr->name = strdup(name);
     TRY(fi_getinfo(FI_VERSION(1, 15), NULL, NULL, 0, hints, &info));
     fi_freeinfo(hints);
     while (strcmp(info->fabric_attr->prov_name, provider) != 0)
@@ -48,14 +39,14 @@ static void open_domain(const char *provider) {
     TRY(fi_domain(fabric, info, &domain, NULL));
 }
 
-static struct fid_cq *open_cq(enum fi_cq_format format) {
+struct fid_cq *open_cq(enum fi_cq_format format) {
     struct fi_cq_attr attr = {.format = format};
     struct fid_cq *cq;
     TRY(fi_cq_open(domain, &attr, &cq, NULL));
     return cq;
 }
 
-static struct fid_ep *open_ep(struct fid_cq *cq, uint64_t flags) {
+struct fid_ep *open_ep(struct fid_cq *cq, uint64_t flags) {
     struct fid_ep *ep;
     TRY(fi_endpoint(domain, info, &ep, NULL));
     TRY(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV | flags));
@@ -84,7 +75,7 @@ static long drain(struct fid_cq *cq, long *empties) {
     return got;
 }
 
-static const char *module_of(void *function) {
+const char *module_of(void *function) {
     Dl_info found;
     if (!dladdr(function, &found)) return "?";
     const char *slash = strrchr(found.dli_fname, '/');
@@ -442,14 +433,17 @@ int main(int argc, char **argv) {
                      {"forked", forked},     {"unfinished", unfinished},
                      {"reopened", reopened}, {"bench", bench},
                      {"errno", kept_errno},  {"nothing", nothing},
-                     {"queues", queues},     {"loop", loop}};
+                     {"queues", queues},     {"loop", loop},
+                     {"names", names},       {"scalable", scalable},
+                     {"shared", shared},     {"memory", memory},
+                     {"gda", gda},           {"gda_real", gda_real}};
     for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof *scenarios; ++i) {
         if (strcmp(argv[1], scenarios[i].name) != 0) continue;
-        open_domain(argc > 3 ? argv[3] : "fake");
+        open_domain(argc > 3 ? argv[3] : "fake", argc > 4 ? argv[4] : NULL);
         scenarios[i].run(argc > 2 ? atoi(argv[2]) : 1);
         close_domain();
         return 0;
     }
-    fprintf(stderr, "usage: fake_driver SCENARIO [N [PROVIDER]]\n");
+    fprintf(stderr, "usage: fake_driver SCENARIO [N [PROVIDER [FABRIC]]]\n");
     return 2;
 }

@@ -8,10 +8,9 @@
 //   selfcall  read calls readfrom of the same queue
 //   silent    no completions
 //   eagain    each operation is refused FAKE_EAGAIN times first
-#include <rdma/fabric.h>
+#include "fake_provider.h"
+
 #include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
 #include <rdma/fi_errno.h>
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
@@ -139,7 +138,6 @@ static ssize_t tagged_send(struct fid_ep *ep, const void *buf, size_t len, void 
 }
 
 // ---- tables: one writable set, one read-only set, and many. Members that are not named stay null.
-static int fake_close(struct fid *fid);
 static int fake_bind(struct fid *fid, struct fid *bound, uint64_t flags);
 static int fake_control(struct fid *fid, int command, void *argument);
 static ssize_t ep_cancel(fid_t fid, void *context);
@@ -188,7 +186,7 @@ static struct tables *next_tables(void) {
 }
 
 // ---- objects
-static int fake_close(struct fid *fid) {
+int fake_close(struct fid *fid) {
     free(fid);
     return 0;
 }
@@ -233,7 +231,7 @@ static int ep_getname(fid_t fid, void *addr, size_t *bytes) {
     return 0;
 }
 
-static int open_cq(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
+int fake_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context) {
     struct fake_cq *made = calloc(1, sizeof *made);
     struct tables *tables = next_tables();
     (void)domain;
@@ -244,7 +242,7 @@ static int open_cq(struct fid_domain *domain, struct fi_cq_attr *attr, struct fi
     return 0;
 }
 
-static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context) {
+int fake_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context) {
     struct fake_ep *made = calloc(1, sizeof *made);
     struct tables *tables = next_tables();
     const char *eagain = getenv("FAKE_EAGAIN");
@@ -262,31 +260,13 @@ static int open_endpoint(struct fid_domain *domain, struct fi_info *info, struct
     return 0;
 }
 
-static int av_insert(struct fid_av *av, const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flags,
-                     void *context) {
-    (void)av, (void)addr, (void)flags, (void)context;
-    for (size_t i = 0; fi_addr && i < count; ++i)
-        fi_addr[i] = 100 + i;
-    return (int)count;
-}
-static struct fi_ops_av av_ops = {sizeof(struct fi_ops_av), .insert = av_insert};
-
-static int open_av(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context) {
-    struct fid_av *made = calloc(1, sizeof *made);
-    (void)domain, (void)attr;
-    made->fid = (struct fid){FI_CLASS_AV, context, &many[MANY].fid};
-    made->ops = &av_ops;
-    *av = made;
-    return 0;
-}
-
 static uint64_t cntr_read(struct fid_cntr *cntr) {
     (void)cntr;
     return 5;
 }
 static struct fi_ops_cntr cntr_ops = {sizeof(struct fi_ops_cntr), .read = cntr_read};
 
-static int open_cntr(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
+int fake_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context) {
     struct fid_cntr *made = calloc(1, sizeof *made);
     (void)domain, (void)attr;
     made->fid = (struct fid){FI_CLASS_CNTR, context, &many[MANY].fid};
@@ -295,22 +275,17 @@ static int open_cntr(struct fid_domain *domain, struct fi_cntr_attr *attr, struc
     return 0;
 }
 
-// As with FI_PEER: the caller brings the context along, nothing is made.
-static int open_srx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context) {
-    (void)domain, (void)attr, (void)ep, (void)context;
-    return 0;
-}
-
-static struct fi_ops_domain domain_ops = {sizeof(struct fi_ops_domain), .av_open = open_av,  .cq_open = open_cq,
-                                          .endpoint = open_endpoint,    .srx_ctx = open_srx, .cntr_open = open_cntr};
-static struct fi_ops_mr mr_ops = {sizeof(struct fi_ops_mr)};
+static struct fi_ops_domain domain_ops = {
+    sizeof(struct fi_ops_domain),    .av_open = fake_av_open,     .cq_open = fake_cq_open, .endpoint = fake_endpoint,
+    .scalable_ep = fake_scalable_ep, .cntr_open = fake_cntr_open, .stx_ctx = fake_stx,     .srx_ctx = fake_srx};
+static struct fi_ops domain_fid_ops = {sizeof(struct fi_ops), .close = fake_close, .ops_open = fake_ops_open};
 
 static int open_domain(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context) {
     struct fid_domain *made = calloc(1, sizeof *made);
     (void)fabric, (void)info;
-    made->fid = (struct fid){FI_CLASS_DOMAIN, context, &many[MANY].fid};
+    made->fid = (struct fid){FI_CLASS_DOMAIN, context, &domain_fid_ops};
     made->ops = &domain_ops;
-    made->mr = &mr_ops;
+    made->mr = &fake_mr_ops;
     *domain = made;
     return 0;
 }
@@ -337,7 +312,7 @@ static int get_info(uint32_t version, const char *node, const char *service, uin
     if (hints && hints->ep_attr && hints->ep_attr->type != FI_EP_UNSPEC && hints->ep_attr->type != FI_EP_RDM)
         return -FI_ENODATA;
     struct fi_info *made = roomy(sizeof *made);
-    made->caps = FI_MSG | FI_RMA | FI_TAGGED | FI_SOURCE;
+    made->caps = FI_MSG | FI_RMA | FI_TAGGED | FI_SOURCE | FI_HMEM;
     made->addr_format = FI_SOCKADDR_IN;
     made->tx_attr = roomy(sizeof *made->tx_attr);
     made->rx_attr = roomy(sizeof *made->rx_attr);

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 from integration import raw_records
+from integration.fake_driver import Driver
 
 from efaprof.trace import layout
 from efaprof.trace.layout import OP_FUNCTIONS, ObjectKind, OpClass, Shape
@@ -22,39 +22,6 @@ FI_DELIVERY_COMPLETE = 1 << 28
 FI_REMOTE_CQ_DATA = 1 << 17
 FI_MORE = 1 << 18
 UNSPEC = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Driver:
-    """Runs scenarios of the fake provider's driver."""
-
-    program: str
-    fakes: Path
-    folder: Path
-
-    def env(self, mode: str, eagain: int = 0) -> dict[str, str]:
-        return {
-            "FI_PROVIDER_PATH": str(self.fakes),
-            "FI_PROVIDER": "fake",
-            "FAKE_MODE": mode,
-            "FAKE_EAGAIN": str(eagain),
-        }
-
-    def record(self, scenario: str, n: int = 1, *, mode: str = "", eagain: int = 0):
-        """What it said, as a dict of its lines, and the recording."""
-        env = self.env(mode, eagain)
-        recording = raw_records.record(self.folder, [self.program, scenario, str(n)], env=env)
-        assert recording.codes == [0]
-        return facts(recording.stdout[0]), recording
-
-    def run(self, scenario: str, *, mode: str = "", **env: str) -> dict[str, str]:
-        outcome = raw_records.run_bare([self.program, scenario], env={**self.env(mode), **env})
-        assert outcome.codes == [0]
-        return facts(outcome.stdout[0])
-
-
-def facts(text: str) -> dict[str, str]:
-    return dict(line.split(maxsplit=1) for line in text.splitlines())
 
 
 @pytest.fixture

@@ -131,6 +131,22 @@ struct ControlProbe {
     }
 };
 
+// ---- a provider's extensions
+struct OpsOpenProbe {
+    static int run(int (*real)(fid *, const char *, uint64_t, void **, void *), fid *object, const char *name,
+                   uint64_t flags, void **ops, void *context) {
+        Call call(object);
+        if (!call) return real(object, name, flags, ops, context);
+        const int ret = real(object, name, flags, ops, context);
+        call.leave();
+        if (ret == 0 && name && ops && *ops) {
+            const ErrnoKept kept;
+            opened_ops(object, name, *ops);
+        }
+        return ret;
+    }
+};
+
 // ---- address vectors
 constexpr uint8_t kInsert = 1, kRemove = 2; // `what` of AV records
 constexpr int kMostAddresses = 4096;        // recorded of one call: more would push operations out of the ring
@@ -171,6 +187,57 @@ struct InsertProbe {
     }
 };
 
+// Addresses by name: the provider resolves them, and what they became is looked up in its vector.
+void inserted_names(fid_av *av, uint64_t first, size_t count, const fi_addr_t *fi_addr) {
+    const uint64_t t = now();
+    for (size_t i = 0; i < count && i < kMostAddresses; ++i) {
+        const fi_addr_t number = fi_addr ? fi_addr[i] : first + i;
+        if (number == FI_ADDR_NOTAVAIL) continue;
+        char resolved[256];
+        size_t bytes = sizeof resolved;
+        if (!FI_CHECK_OP(av->ops, struct fi_ops_av, lookup) || av->ops->lookup(av, number, resolved, &bytes) != 0)
+            bytes = 0;
+        write_av(address(av), kInsert, number, resolved, static_cast<uint32_t>(bytes), t);
+    }
+}
+
+// Runs real(), which inserts up to `count` addresses by name, and says how many those were.
+template <class Real> int insert_names(fid_av *av, size_t count, const fi_addr_t *fi_addr, Real real) {
+    Call call(av);
+    if (!call) return real();
+    const int ret = real();
+    if (ret > 0) {
+        const ErrnoKept kept;
+        uint64_t first = 0;
+        {
+            const RegistryLock lock;
+            if (Object *object = registry_find(address(av))) {
+                first = object->inserted;
+                object->inserted += count;
+            }
+        }
+        inserted_names(av, first, count, fi_addr); // while we are its innermost call: the look-ups are ours
+    }
+    call.leave();
+    return ret;
+}
+
+struct InsertServiceProbe {
+    static int run(int (*real)(fid_av *, const char *, const char *, fi_addr_t *, uint64_t, void *), fid_av *av,
+                   const char *node, const char *service, fi_addr_t *fi_addr, uint64_t flags, void *context) {
+        return insert_names(av, 1, fi_addr, [&] { return real(av, node, service, fi_addr, flags, context); });
+    }
+};
+
+struct InsertSymmetricProbe {
+    static int run(int (*real)(fid_av *, const char *, size_t, const char *, size_t, fi_addr_t *, uint64_t, void *),
+                   fid_av *av, const char *node, size_t nodes, const char *service, size_t services, fi_addr_t *fi_addr,
+                   uint64_t flags, void *context) {
+        return insert_names(av, nodes * services, fi_addr,
+                            [&] { return real(av, node, nodes, service, services, fi_addr, flags, context); });
+    }
+};
+
 struct RemoveProbe {
     static int run(int (*real)(fid_av *, fi_addr_t *, size_t, uint64_t), fid_av *av, fi_addr_t *fi_addr, size_t count,
                    uint64_t flags) {
@@ -192,9 +259,12 @@ const Hook fid_hooks[] = {
     EFAPROF_HOOK_OF(fi_ops, kFidSlots, close, CloseProbe),
     EFAPROF_HOOK_OF(fi_ops, kFidSlots, bind, BindProbe),
     EFAPROF_HOOK_OF(fi_ops, kFidSlots, control, ControlProbe),
+    EFAPROF_HOOK_OF(fi_ops, kFidSlots, ops_open, OpsOpenProbe),
 };
 const Hook av_hooks[] = {
     EFAPROF_HOOK(fi_ops_av, insert, InsertProbe),
+    EFAPROF_HOOK(fi_ops_av, insertsvc, InsertServiceProbe),
+    EFAPROF_HOOK(fi_ops_av, insertsym, InsertSymmetricProbe),
     EFAPROF_HOOK(fi_ops_av, remove, RemoveProbe),
 };
 

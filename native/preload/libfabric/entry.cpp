@@ -51,6 +51,7 @@ void note_library(const void *function) {
         dlclose(handle);
     }
     const uint64_t id = name_of(info.dli_fname);
+    libfabric_version(version);
     const RegistryLock lock;
     if (generation != *fork_word) {
         generation = *fork_word;

@@ -188,19 +188,7 @@ struct CqProbe {
                    fid_cq **cq, void *context) {
         return open_object(
             &domain->fid, cq, [&] { return real(domain, attr, cq, context); },
-            [&](const Opened &opened) {
-                if (!is_recorded(opened)) {
-                    efaprof_object record = record_of(opened, EFAPROF_OBJ_CQ);
-                    // Read after the call: some providers put their choice there. Left open, it is the smallest one.
-                    record.caps = attr && attr->format != FI_CQ_FORMAT_UNSPEC ? attr->format : FI_CQ_FORMAT_CONTEXT;
-                    record.mode = attr ? attr->size : 0;
-                    Object entry = entry_of(record, EFAPROF_OBJ_CQ);
-                    entry.format = static_cast<uint32_t>(record.caps);
-                    remember(entry);
-                    record_now(opened, record);
-                }
-                adopt_cq(reinterpret_cast<fid_cq *>(opened.object));
-            });
+            [&](const Opened &opened) { opened_cq(opened, attr); });
     }
 };
 
@@ -209,10 +197,7 @@ struct CntrProbe {
                    fi_cntr_attr *attr, fid_cntr **cntr, void *context) {
         return open_object(
             &domain->fid, cntr, [&] { return real(domain, attr, cntr, context); },
-            [&](const Opened &opened) {
-                if (!is_recorded(opened)) record_now(opened, record_of(opened, EFAPROF_OBJ_CNTR));
-                adopt_cntr(reinterpret_cast<fid_cntr *>(opened.object));
-            });
+            [&](const Opened &opened) { opened_cntr(opened); });
     }
 };
 
@@ -286,6 +271,25 @@ void opened_fabric(const Opened &opened, const char *provider, const char *name)
         record_now(opened, record);
     }
     adopt_fabric(reinterpret_cast<fid_fabric *>(opened.object));
+}
+
+void opened_cq(const Opened &opened, const fi_cq_attr *attr) {
+    if (!is_recorded(opened)) {
+        efaprof_object record = record_of(opened, EFAPROF_OBJ_CQ);
+        // Read after the call: some providers put their choice there. Left open, it is the smallest one.
+        record.caps = attr && attr->format != FI_CQ_FORMAT_UNSPEC ? attr->format : FI_CQ_FORMAT_CONTEXT;
+        record.mode = attr ? attr->size : 0;
+        Object entry = entry_of(record, EFAPROF_OBJ_CQ);
+        entry.format = static_cast<uint32_t>(record.caps);
+        remember(entry);
+        record_now(opened, record);
+    }
+    adopt_cq(reinterpret_cast<fid_cq *>(opened.object));
+}
+
+void opened_cntr(const Opened &opened) {
+    if (!is_recorded(opened)) record_now(opened, record_of(opened, EFAPROF_OBJ_CNTR));
+    adopt_cntr(reinterpret_cast<fid_cntr *>(opened.object));
 }
 
 namespace {

@@ -67,6 +67,12 @@ template <class Fid, class Real, class Made> int open_object(const fid *parent, 
 }
 
 void opened_fabric(const Opened &opened, const char *provider, const char *name);
+void opened_cq(const Opened &opened, const fi_cq_attr *attr);
+void opened_cntr(const Opened &opened);
+
+// Extensions of a provider that fi_open_ops returned.
+void opened_ops(const fid *object, const char *name, const void *ops);
+void libfabric_version(uint32_t version); // of a libfabric in this process
 
 struct SetoptProbe {
     static int run(int (*real)(fid *, int, int, const void *, size_t), fid *ep, int level, int name, const void *value,

@@ -121,17 +121,18 @@ private:
     bool ok_ = true;
 };
 
-size_t size_of(const void *table) {
-    return *static_cast<const size_t *>(table);
+size_t size_of(const TableKind &kind, const void *table) {
+    return kind.known_bytes ? kind.known_bytes : *static_cast<const size_t *>(table);
 }
 
-bool has(const void *table, const Hook &hook) {
-    return hook.offset + sizeof(void *) <= size_of(table) && *member(table, hook);
+bool has(const TableKind &kind, const void *table, const Hook &hook) {
+    return hook.offset + sizeof(void *) <= size_of(kind, table) && *member(table, hook);
 }
 
 bool wants(const TableKind &kind, const void *table) {
     for (unsigned i = 0; i < kind.hook_count; ++i)
-        if (has(table, kind.hooks[i]) && !is_ours(kind, kind.hooks[i], *member(table, kind.hooks[i]))) return true;
+        if (has(kind, table, kind.hooks[i]) && !is_ours(kind, kind.hooks[i], *member(table, kind.hooks[i])))
+            return true;
     return false;
 }
 
@@ -144,7 +145,7 @@ void complain(TableKind &kind, const char *what, uint64_t value) {
 } // namespace
 
 bool is_patched(const TableKind &kind, const void *table) {
-    return table && has(table, kind.hooks[0]) && is_ours(kind, kind.hooks[0], *member(table, kind.hooks[0]));
+    return table && has(kind, table, kind.hooks[0]) && is_ours(kind, kind.hooks[0], *member(table, kind.hooks[0]));
 }
 
 void patch_table(TableKind &kind, const void *table) {
@@ -152,12 +153,13 @@ void patch_table(TableKind &kind, const void *table) {
     unsigned slot = slot_of(kind, table);
     if (slot == kNone) slot = take_slot(kind, table);
     if (slot == kNone) return complain(kind, "no slot left for another ", kind.slots);
-    const Writable writable(table, size_of(table) < kind.table_bytes ? size_of(table) : kind.table_bytes);
+    const size_t bytes = size_of(kind, table);
+    const Writable writable(table, bytes < kind.table_bytes ? bytes : kind.table_bytes);
     if (!writable.ok()) return complain(kind, "cannot write to ", reinterpret_cast<uintptr_t>(table));
     char *originals = static_cast<char *>(kind.originals) + slot * kind.table_bytes;
     for (unsigned i = 0; i < kind.hook_count; ++i) {
         const Hook &hook = kind.hooks[i];
-        if (!has(table, hook)) continue;
+        if (!has(kind, table, hook)) continue;
         void **here = member(table, hook);
         void *function = __atomic_load_n(here, __ATOMIC_RELAXED);
         if (is_ours(kind, hook, function)) continue; // also in a copy of a patched table: that slot serves it

@@ -31,8 +31,9 @@ struct TableKind {
     unsigned slots;
     void *originals; // array of `slots` tables: what was there before us
     size_t table_bytes;
-    void **tables;   // address of each slot's table, null = free slot
-    bool complained; // a table could not be patched, and a NOTE says so
+    void **tables;      // address of each slot's table, null = free slot
+    bool complained;    // a table could not be patched, and a NOTE says so
+    size_t known_bytes; // of tables that do not begin with their size; 0: they do
 };
 
 // Makes every hooked member of `table` that is there and non-null ours; doing so again is free and repairs members that
@@ -73,7 +74,7 @@ struct Column<Ops, Slots, Probe, Member, std::index_sequence<Slot...>> {
 #define EFAPROF_TABLE_KIND_OF(ops, slots, hooks)                                                                       \
     {                                                                                                                  \
 #ops, hooks, sizeof(hooks) / sizeof(hooks[0]), slots, Store < ops, slots> ::originals, sizeof(ops),            \
-            Store < ops, slots> ::tables, false                                                                        \
+            Store < ops, slots> ::tables, false, 0                                                                     \
     }
 #define EFAPROF_TABLE_KIND(ops, hooks) EFAPROF_TABLE_KIND_OF(ops, kSlots, hooks)
 

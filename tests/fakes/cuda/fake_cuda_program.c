@@ -1,0 +1,63 @@
+// A program that "uses CUDA": does what the driver does at cuInit, launches graphs and kernels of the fake libcupti.
+//   fake_cuda_program STEPS [profile-at STEP | abort-at STEP]
+// profile-at: a profiler of the program's own asks for CUPTI then, as torch.profiler does; prints what it got.
+#include "fake_cupti.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static void cu_init(void) {
+    const char *path = getenv("CUDA_INJECTION64_PATH");
+    void *library = path ? dlopen(path, RTLD_NOW) : NULL;
+    int (*begin)(void) = library ? (int (*)(void))dlsym(library, "InitializeInjection") : NULL;
+    printf("injection %s\n", !path ? "none" : begin ? begin() == 1 ? "ok" : "failed" : "not loaded");
+}
+
+static unsigned own_records;
+static void own_call(void *data, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *call) {
+    (void)data, (void)domain, (void)id, (void)call;
+}
+static void own_request(uint8_t **buffer, size_t *size, size_t *most) {
+    *size = 1 << 16;
+    *buffer = malloc(*size);
+    *most = 0;
+}
+static void own_complete(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid) {
+    (void)context, (void)stream, (void)size;
+    CUpti_Activity *activity = NULL;
+    while (cuptiActivityGetNextRecord(buffer, valid, &activity) == CUPTI_SUCCESS)
+        own_records++;
+    free(buffer);
+}
+
+static void profile(void) {
+    CUpti_SubscriberHandle handle;
+    const CUptiResult result = cuptiSubscribe(&handle, own_call, NULL);
+    printf("own profiler: subscribe %d\n", (int)result);
+    cuptiActivityRegisterCallbacks(own_request, own_complete);
+    cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+}
+
+int main(int argc, char **argv) {
+    const int steps = argc > 1 ? atoi(argv[1]) : 1, at = argc > 3 ? atoi(argv[3]) : -1;
+    const char *what = argc > 3 ? argv[2] : "";
+    cu_init();
+    for (int step = 0; step < steps; step++) {
+        if (step == at && strcmp(what, "profile-at") == 0) profile();
+        if (step == at && strcmp(what, "abort-at") == 0) {
+            fflush(stdout);
+            abort();
+        }
+        fake_launch_kernel("_Z13fake_samplingIfEvPT_i");
+        fake_launch_graph(42);
+        usleep(200);
+    }
+    if (strcmp(what, "profile-at") == 0) {
+        cuptiActivityFlushAll(1);
+        printf("own profiler: %u records\n", own_records);
+    }
+    return 0;
+}

@@ -1,0 +1,9 @@
+// What the fake libcupti offers a test program beside CUPTI's own functions.
+#pragma once
+
+#include <cupti.h>
+
+#include <stdint.h>
+
+void fake_launch_graph(uint32_t graph);
+void fake_launch_kernel(const char *mangled_name);
