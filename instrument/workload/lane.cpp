@@ -18,13 +18,18 @@ uint64_t end_after(const Release &release) {
 
 Lane::Lane(Engine &engine, Carrier &carrier, const LaneOptions &options)
     : engine_(engine), carrier_(carrier), options_(options),
-      patience_(static_cast<uint64_t>(options.timeout_s * 1e9 * options.ticks_per_ns)),
       wire_(static_cast<uint64_t *>(calloc(size_t{engine.ranks} * (engine.channels + 1u), sizeof(uint64_t)))) {
     if (wire_ == nullptr) fail(Cause::Failed, "out of memory");
+    set_timeout(options.timeout_s);
 }
 
 Lane::~Lane() {
     free(wire_);
+}
+
+void Lane::set_timeout(uint32_t timeout_s) {
+    options_.timeout_s = timeout_s;
+    patience_ = static_cast<uint64_t>(timeout_s * 1e9 * options_.ticks_per_ns);
 }
 
 void Lane::mark(const Place &place, StepKind kind) {
@@ -107,9 +112,13 @@ void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uin
         idle.nothing();
     constexpr uint32_t CLOCK_LOOKS = 4096;
     if (++looks_ % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
-    fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed",
-         place_.step, place_.layer, options_.timeout_s, what, peer, channel,
-         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(carrier_.head()));
+    char oldest[160] = "";
+    carrier_.describe_oldest(oldest, sizeof oldest);
+    fail(Cause::Failed,
+         "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed%s", place_.step,
+         place_.layer, options_.timeout_s, what, peer, channel,
+         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(carrier_.head()),
+         oldest);
 }
 
 void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {

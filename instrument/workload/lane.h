@@ -52,6 +52,8 @@ public:
     void flush();
     // The same after the last step, unrecorded.
     void drain();
+    // From here on, waits are at most so long.
+    void set_timeout(uint32_t timeout_s);
 
     // A stretch of the lane's own work.
     void record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const;

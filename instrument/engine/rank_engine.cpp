@@ -1,0 +1,215 @@
+#include "rank_engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../proxy/make.h"
+#include "../workload/assemble.h"
+#include "../workload/job.h"
+#include "../workload/values.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+constexpr uint32_t MAGIC = 0x314D4645; // "EFM1"
+constexpr uint32_t PARTING_S = 5;      // longest wait for the others at the end
+
+// EFAPROF_MOE_CONTACT_BYTES on the way from rank to rank.
+struct Card {
+    uint32_t magic;
+    SignalMode signal;
+    protocol::Shape shape; // that of the sender must be ours
+    Identity identity;
+    Contact contact;
+};
+static_assert(sizeof(Card) <= EFAPROF_MOE_CONTACT_BYTES, "fits");
+
+bool is_same(const protocol::Shape &one, const protocol::Shape &other) {
+    return memcmp(&one, &other, sizeof one) == 0;
+}
+
+} // namespace
+
+void RankEngine::open(const Options &options, uint32_t rank) {
+    options_ = options;
+    ticks_per_ns_ = measure_ticks();
+    thread_count_ = thread_count(options_);
+    efaprof_set_producer("dispatch");
+    set_up(engine_, options_, ticks_per_ns_, rank);
+    engine_.stop = &stop_;
+    sum_ = make<float>(options_.shape.hidden);
+    open_fabric(engine_, options_, thread_count_);
+}
+
+void RankEngine::contact(void *bytes) const {
+    Card card = {MAGIC, options_.signal, options_.shape, identity_here(engine_.rank), engine_.fabric.contact()};
+    memset(bytes, 0, EFAPROF_MOE_CONTACT_BYTES);
+    memcpy(bytes, &card, sizeof card);
+}
+
+void RankEngine::connect(const void *contacts) {
+    Contact reach[protocol::MAX_RANKS];
+    Identity identities[protocol::MAX_RANKS];
+    for (uint32_t rank = 0; rank < engine_.ranks; rank++) {
+        Card card;
+        memcpy(&card, static_cast<const uint8_t *>(contacts) + size_t{rank} * EFAPROF_MOE_CONTACT_BYTES, sizeof card);
+        if (card.magic != MAGIC || card.identity.rank != rank)
+            fail(Cause::Failed, "contact %u is not one of rank %u", rank, rank);
+        if (!is_same(card.shape, options_.shape) || card.signal != options_.signal)
+            fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
+        reach[rank] = card.contact;
+        identities[rank] = card.identity;
+    }
+    engine_.fabric.connect(reach, engine_.ranks);
+    record_identity(engine_, options_);
+    threads_.start(engine_, thread_count_);
+    has_threads_ = true;
+    watch_.start(stop_, engine_.rank, identities, engine_.ranks);
+    carrier_.emplace(engine_);
+    exchange_.emplace(
+        engine_, lane_.emplace(engine_, *carrier_, LaneOptions{options_.signal, options_.timeout_s, ticks_per_ns_}),
+        options_.shape);
+}
+
+void RankEngine::mark(efaprof_phase phase) {
+    lane_->mark({step_, static_cast<uint16_t>(layer_), phase}, kind_);
+}
+
+// A phase that follows its like uses the same signal bodies: none may be on its way any more. Usually combine's flush
+// has seen to that.
+void RankEngine::enter(efaprof_phase phase) {
+    if (last_ == phase) lane_->drain();
+    last_ = phase;
+}
+
+// The caller's own work since the last call ends here.
+void RankEngine::computed(efaprof_compute what) {
+    lane_->record_compute(what, since_, efaprof_now(), 0);
+}
+
+void RankEngine::begin_step(uint32_t step, StepKind kind, bool is_resting) {
+    if (is_in_step_) end_step();
+    step_ = step;
+    layer_ = 0;
+    kind_ = kind;
+    mark(EFAPROF_PHASE_STEP);
+    __atomic_store_n(&engine_.is_resting, is_resting ? 1u : 0u, __ATOMIC_RELAXED);
+    is_in_step_ = !is_resting;
+    if (is_resting) return;
+    mark(EFAPROF_PHASE_COMPUTE);
+    since_ = efaprof_now();
+}
+
+void RankEngine::end_step() {
+    computed(EFAPROF_COMPUTE_STANDIN);
+    is_in_step_ = has_tokens_ = false;
+}
+
+void RankEngine::dispatch(uint32_t layer, const Given &given, const Received &received) {
+    layer_ = layer;
+    enter(EFAPROF_PHASE_DISPATCH);
+    exchange_->begin(step_, layer, given.tokens);
+    lay_out(given);
+    computed(EFAPROF_COMPUTE_STANDIN);
+    mark(EFAPROF_PHASE_DISPATCH);
+    exchange_->dispatch();
+    mark(EFAPROF_PHASE_COMPUTE);
+    since_ = efaprof_now();
+    exchange_->take_in();
+    hand_over(received);
+    has_tokens_ = true;
+}
+
+void RankEngine::lay_out(const Given &given) {
+    const protocol::Shape &shape = options_.shape;
+    size_t bytes = size_t{shape.hidden} * shape.element_bytes;
+    for (uint32_t token = 0; token < given.tokens; token++) {
+        exchange_->write_head(token);
+        uint8_t *own = exchange_->own(token);
+        memcpy(exchange_->payload(own), static_cast<const uint8_t *>(given.x) + token * bytes, bytes);
+        protocol::TokenRoute *routes = exchange_->routes(own);
+        for (uint32_t k = 0; k < shape.topk; k++)
+            routes[k] = {static_cast<uint32_t>(given.experts[token * shape.topk + k]),
+                         given.weights[token * shape.topk + k]};
+    }
+    exchange_->assign_slots();
+}
+
+void RankEngine::hand_over(const Received &received) {
+    const protocol::Shape &shape = options_.shape;
+    size_t bytes = size_t{shape.hidden} * shape.element_bytes;
+    for (uint32_t row = 0; row < shape.ranks * shape.tokens; row++) {
+        uint32_t src = row / shape.tokens, slot = row % shape.tokens;
+        bool is_full = slot < exchange_->received(src);
+        const uint8_t *token = exchange_->arrived(src, slot);
+        const protocol::TokenRoute *routes = exchange_->routes(token);
+        if (is_full) memcpy(static_cast<uint8_t *>(received.x) + row * bytes, exchange_->payload(token), bytes);
+        for (uint32_t k = 0; k < shape.topk; k++) {
+            bool is_here = is_full && exchange_->is_here(routes[k].expert);
+            size_t at = size_t{row} * shape.topk + k;
+            received.experts[at] =
+                is_here ? static_cast<int32_t>(routes[k].expert % exchange_->experts_per_rank()) : -1;
+            received.weights[at] = is_here ? routes[k].weight : 0.0f;
+        }
+    }
+    for (uint32_t src = 0; src < shape.ranks; src++)
+        received.counts[src] = static_cast<int32_t>(exchange_->received(src));
+}
+
+void RankEngine::combine(const void *answers, void *result) {
+    const protocol::Shape &shape = options_.shape;
+    enter(EFAPROF_PHASE_COMBINE);
+    add_up(answers);
+    computed(EFAPROF_COMPUTE_EXPERT);
+    mark(EFAPROF_PHASE_COMBINE);
+    exchange_->combine();
+    mark(EFAPROF_PHASE_COMPUTE);
+    uint64_t begin = efaprof_now();
+    size_t bytes = size_t{shape.hidden} * shape.element_bytes;
+    for (uint32_t token = 0; token < exchange_->tokens(); token++) {
+        exchange_->reduce(token, sum_);
+        store_values(static_cast<uint8_t *>(result) + token * bytes, sum_, shape.hidden, shape.element_bytes);
+    }
+    since_ = efaprof_now();
+    lane_->record_compute(EFAPROF_COMPUTE_REDUCE, begin, since_, exchange_->tokens() * bytes);
+}
+
+void RankEngine::add_up(const void *answers) {
+    const protocol::Shape &shape = options_.shape;
+    size_t bytes = size_t{shape.hidden} * shape.element_bytes;
+    for (uint32_t src = 0; src < shape.ranks; src++) {
+        for (uint32_t slot = 0; slot < exchange_->received(src); slot++) {
+            const protocol::TokenRoute *routes = exchange_->routes(exchange_->arrived(src, slot));
+            memset(sum_, 0, shape.hidden * sizeof *sum_);
+            for (uint32_t k = 0; k < shape.topk; k++) {
+                if (!exchange_->is_here(routes[k].expert)) continue;
+                size_t row = (size_t{src} * shape.tokens + slot) * shape.topk + k;
+                add_values(sum_, static_cast<const uint8_t *>(answers) + row * bytes, shape.hidden, shape.element_bytes,
+                           routes[k].weight);
+            }
+            store_values(exchange_->sum(src, slot), sum_, shape.hidden, shape.element_bytes);
+        }
+    }
+}
+
+void RankEngine::part() {
+    begin_step(step_ + 1, StepKind::WarmUp, true); // ends the last step
+    __atomic_store_n(&engine_.is_resting, 0u, __ATOMIC_RELAXED);
+    lane_->set_timeout(PARTING_S);
+    lane_->barrier();
+    lane_->drain();
+}
+
+void RankEngine::close() {
+    __atomic_store_n(&engine_.is_over, 1u, __ATOMIC_RELEASE);
+    if (has_threads_) threads_.join();
+    watch_.stop();
+    exchange_.reset();
+    lane_.reset();
+    carrier_.reset();
+    take_down(engine_);
+    free(sum_);
+}
+
+} // namespace efaprof::dispatch
