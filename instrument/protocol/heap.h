@@ -10,7 +10,7 @@ namespace efaprof::protocol {
 // What a run moves. Sources of immediates have 8 bits: ranks ≤ 255, channels ≤ 254.
 struct Shape {
     uint32_t ranks, tokens, hidden, topk, experts, channels;
-    uint32_t element_bytes = 4; // 4: float32, 2: bfloat16
+    uint32_t element_bytes = 4; // 4: float32, 2: bfloat16, 1: fp8 (e4m3), with a float32 scale per 128 elements
 };
 
 // In front of a token's payload; its routes follow the payload.
@@ -54,13 +54,15 @@ struct Heap {
 };
 
 EFAPROF_HD uint64_t payload_bytes(const Shape &shape) {
-    return round_up(uint64_t{shape.hidden} * shape.element_bytes, 4);
+    uint64_t scales = shape.element_bytes == 1 ? round_up(shape.hidden, 128) / 128 * sizeof(float) : 0;
+    return round_up(uint64_t{shape.hidden} * shape.element_bytes, 4) + scales;
 }
 EFAPROF_HD uint64_t token_bytes(const Shape &shape) {
     return round_up(sizeof(TokenHead) + payload_bytes(shape) + shape.topk * sizeof(TokenRoute), 32);
 }
+// Partial sums go back as what tokens came as; of fp8, as bfloat16.
 EFAPROF_HD uint64_t sum_bytes(const Shape &shape) {
-    return round_up(payload_bytes(shape), 32);
+    return round_up(uint64_t{shape.hidden} * (shape.element_bytes == 4 ? 4 : 2), 32);
 }
 
 EFAPROF_HD uint64_t reserve_units(uint64_t &end, uint64_t units) {

@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../protocol/command.h"
-#include "../protocol/routing.h"
+#include "../protocol/ring_check.h"
 #include "../proxy/wait.h"
 #include "job.h"
 
@@ -34,23 +33,10 @@ struct Bench {
     exit(EXIT_FAILED);
 }
 
-// What a command of the bench carries follows from its number.
-protocol::Command command_of(uint64_t seq) {
-    auto word = static_cast<uint32_t>(protocol::mix(seq));
-    return {word, ~word, word ^ 0x5A5A5A5Au, static_cast<uint16_t>(word), static_cast<uint8_t>(seq & 15), 0, seq, 0, 0};
-}
-
-bool is_right(const protocol::Command &got, uint64_t seq) {
-    protocol::Command expected = command_of(seq);
-    return got.src_off == expected.src_off && got.dst_off == expected.dst_off && got.bytes == expected.bytes &&
-           got.peer == expected.peer && got.kind == expected.kind && got.t_push == seq &&
-           got.seq == static_cast<uint32_t>(seq);
-}
-
 void push(protocol::Producer &ring, uint64_t seq) {
     for (Idle idle; !protocol::has_room(ring);)
         idle.nothing();
-    protocol::publish(ring, command_of(seq));
+    protocol::publish(ring, protocol::command_of(seq));
 }
 
 void *consume(void *argument) {
@@ -63,7 +49,7 @@ void *consume(void *argument) {
             idle.nothing();
             continue;
         }
-        bench.wrong += is_right(command, ring.next) ? 0 : 1;
+        bench.wrong += protocol::is_command_of(command, ring.next) ? 0 : 1;
         protocol::take(ring);
         idle.found();
     }
@@ -81,7 +67,7 @@ void *answer(void *argument) {
             idle.nothing();
             continue;
         }
-        bench.wrong += is_right(command, ring.next) ? 0 : 1;
+        bench.wrong += protocol::is_command_of(command, ring.next) ? 0 : 1;
         protocol::take(ring);
         protocol::write_tail(ring);
         protocol::store_release(&bench.pong.value, ring.next);

@@ -23,5 +23,5 @@ def test_the_protocol_headers_compile_for_a_gpu(tmp_path):
     assert done.returncode == 0, done.stderr
     ptx = (tmp_path / "protocol.ptx").read_text()
     # What publishes a command is ordered for the whole system: the reader is a CPU.
-    assert "st.release.sys.u64" in ptx
+    assert "st.release.sys.v2.u64" in ptx
     assert "ld.acquire.sys.u64" in ptx
