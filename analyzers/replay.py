@@ -84,26 +84,35 @@ def recoverable(graph: StepGraph, changes: Sequence[Change]) -> pl.DataFrame:
 
     Rank-local; a single row may be negative when a step began earlier than it could go on, their sum is not.
     """
-    ranks = [
+    rows = [
         pl.DataFrame({"rank": np.full(int((~own.is_context).sum()), own.rank)})
         .with_columns(step=graph.steps.filter(pl.col("rank") == own.rank)["step"].cast(pl.Int64))
         for own in graph.ranks
     ]  # fmt: skip
-    columns: dict[str, NDArray[np.int64]] = {}
-    for change in changes:
-        times = replayed(graph, change)
-        columns[f"{change.name}_recoverable_ns"] = np.concatenate(
-            [
-                (np.diff(own.time) - np.diff(times[own.marks]))[~own.is_context]
-                for own in graph.ranks
-            ]
-        )  # fmt: skip
-    return pl.concat(ranks).with_columns(**{name: pl.Series(values) for name, values in columns.items()})
+    marks = np.concatenate([own.marks for own in graph.ranks])
+    times = _replay(graph, changes, marks)
+    begins = np.concatenate([np.append(~own.is_context, False) for own in graph.ranks])  # the last one ends
+    steps = np.flatnonzero(begins)
+    recorded = graph.events.events.time[marks]
+    lengths = (recorded[steps + 1] - recorded[steps])[:, None] - (times[steps + 1] - times[steps])
+    return pl.concat(rows).with_columns(
+        pl.Series(f"{change.name}_recoverable_ns", lengths[:, number]) for number, change in enumerate(changes)
+    )
 
 
 def replayed(graph: StepGraph, change: Change) -> NDArray[np.int64]:
     """Times of all events in the scenario, ns."""
+    times: NDArray[np.int64] = _replay(graph, [change], np.arange(len(graph.events.events.time)))[:, 0]
+    return times
+
+
+def _replay(graph: StepGraph, changes: Sequence[Change], nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+    return graph.events.replay(graph.frozen, [_scenario(graph, change) for change in changes], nodes)
+
+
+def _scenario(graph: StepGraph, change: Change) -> Scenario:
+    """The change's scenario; where no operation was fenced, there is no such stage."""
     scenario = change.scenario
     if scenario.free_stage != NONE and scenario.free_stage >= graph.stamps.stages:
-        scenario = Scenario(scenario.scale, NONE, scenario.servers)
-    return graph.events.replay(graph.frozen, scenario)
+        return Scenario(scenario.scale, NONE, scenario.servers)
+    return scenario

@@ -69,8 +69,9 @@ struct efaprof_scenario { double scale[16]; int32_t free_stage, servers; };
 uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order);
 void efaprof_graph_walk(const struct efaprof_graph *graph, const void *windows, uint64_t n, void *results,
                         uint8_t *visited);
-int efaprof_graph_replay(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                         const struct efaprof_scenario *scenario, int64_t *times);
+int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
+                          const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
+                          int64_t *times);
 """
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from efaprof import native
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     Times = NDArray[np.int64]
@@ -117,16 +119,17 @@ class EventGraph:
         )  # fmt: skip
         return results
 
-    def replay(self, frozen: NDArray[np.uint8], scenario: Scenario) -> Times:
-        """Times of all nodes in the scenario."""
-        asked = native.ffi().new("struct efaprof_scenario *")
-        for label in range(LABELS):
-            asked.scale[label] = scenario.scale.get(label, 1.0)
-        asked.free_stage, asked.servers = scenario.free_stage, scenario.servers
-        order, times = self.order(), np.empty(len(self.events.time), np.int64)
-        failed = native.library().efaprof_graph_replay(
-            self._native, _address(order, "uint32_t *"), _address(frozen, "uint8_t *"), asked,
-            _address(times, "int64_t *"),
+    def replay(self, frozen: NDArray[np.uint8], scenarios: Sequence[Scenario], nodes: Times) -> Times:
+        """Times of these nodes in each scenario, nodes x scenarios."""
+        asked = native.ffi().new("struct efaprof_scenario[]", len(scenarios))
+        for own, scenario in zip(asked, scenarios, strict=True):
+            for label in range(LABELS):
+                own.scale[label] = scenario.scale.get(label, 1.0)
+            own.free_stage, own.servers = scenario.free_stage, scenario.servers
+        order, times = self.order(), np.empty((len(nodes), len(scenarios)), np.int64)
+        failed = native.library().efaprof_graph_replays(
+            self._native, _address(order, "uint32_t *"), _address(frozen, "uint8_t *"), asked, len(scenarios),
+            _address(nodes, "int64_t *"), len(nodes), _address(times, "int64_t *"),
         )  # fmt: skip
         if failed:
             raise MemoryError

@@ -1,295 +1,259 @@
-#include <efaprof/replay.h>
+#include "graph.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 namespace {
 
-constexpr int64_t NO_TIME = INT64_MIN;
-constexpr uint64_t MOST_STUCK = 1 << 16;
+using efaprof::gate_edges;
+using efaprof::NO_TIME;
+using efaprof::Range;
 
-struct Range {
-    uint64_t first, last;
+// Scenarios replayed side by side: what they share of a node is read once, and their times fit into the cache.
+constexpr int LANES = 6;
+struct Lanes {
+    int64_t lane[LANES];
+    int64_t &operator[](int at) { return lane[at]; }
+    int64_t operator[](int at) const { return lane[at]; }
+};
+inline Lanes all(int64_t time) {
+    Lanes made;
+    for (int64_t &one : made.lane)
+        one = time;
+    return made;
+}
+
+// A node in its place of the order, with what a replay asks of it side by side; predecessors are places too.
+struct Event {
+    int64_t time;
+    int32_t before, also; // -1: none
+    uint8_t label;
+    int8_t stage;  // -1: no operation's
+    bool is_fixed; // stays where it was recorded, or was not recorded
 };
 
-Range gate_edges(const efaprof_graph &graph, uint64_t node) {
-    if (node < graph.gate_base || node >= graph.gate_base + graph.gates) return {0, 0};
-    uint64_t gate = node - graph.gate_base;
-    return {static_cast<uint64_t>(graph.gate_first[gate]), static_cast<uint64_t>(graph.gate_first[gate + 1])};
-}
-
-// ---- order: depth first along predecessors
-struct Frame {
-    uint32_t node;
-    uint32_t next; // edge to look at next: 0 before, 1 also, 2… gate edges
-};
-enum : uint8_t { UNSEEN, OPEN, CLOSED };
-
-// The edge's place, or null past the last one.
-int32_t *edge(efaprof_graph &graph, const Frame &frame) {
-    if (frame.next == 0) return &graph.before[frame.node];
-    if (frame.next == 1) return &graph.also[frame.node];
-    Range more = gate_edges(graph, frame.node);
-    uint64_t at = more.first + (frame.next - 2);
-    return at < more.last ? &graph.gate_also[at] : nullptr;
-}
-
-uint64_t order_from(efaprof_graph &graph, uint32_t root, uint8_t *state, Frame *stack, uint32_t *order,
-                    uint64_t &placed) {
-    uint64_t depth = 0, cut = 0;
-    stack[depth++] = {root, 0};
-    state[root] = OPEN;
-    while (depth != 0) {
-        Frame &top = stack[depth - 1];
-        int32_t *to = edge(graph, top);
-        if (to == nullptr) {
-            state[top.node] = CLOSED;
-            order[placed++] = top.node;
-            depth--;
-            continue;
-        }
-        top.next++;
-        if (*to < 0 || state[*to] == CLOSED) continue;
-        if (state[*to] == OPEN) {
-            *to = -1;
-            cut++;
-            continue;
-        }
-        state[*to] = OPEN;
-        stack[depth++] = {static_cast<uint32_t>(*to), 0};
-    }
-    return cut;
-}
-
-// ---- walk
-int32_t last_of(const efaprof_graph &graph, int32_t node) {
-    int32_t best = graph.before[node];
-    auto take = [&](int32_t other) {
-        if (other >= 0 && (best < 0 || graph.time[other] > graph.time[best])) best = other;
-    };
-    take(graph.also[node]);
-    Range more = gate_edges(graph, static_cast<uint64_t>(node));
-    for (uint64_t at = more.first; at < more.last; at++)
-        take(graph.gate_also[at]);
-    return best;
-}
-
-int64_t covered_until(const efaprof_graph &graph, int32_t rank, int64_t time) {
-    int64_t low = graph.compute_first[rank], first = low, high = graph.compute_first[rank + 1];
-    while (low < high) { // first interval that begins after `time`
-        int64_t middle = low + (high - low) / 2;
-        if (graph.compute_begin[middle] <= time)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low == first) return first < graph.compute_first[rank + 1] ? graph.compute_before[first] : 0;
-    int64_t end = graph.compute_end[low - 1] < time ? graph.compute_end[low - 1] : time;
-    return graph.compute_before[low - 1] + end - graph.compute_begin[low - 1];
-}
-
-int64_t covered(const efaprof_graph &graph, int32_t rank, int64_t begin, int64_t end) {
-    return covered_until(graph, rank, end) - covered_until(graph, rank, begin);
-}
-
-class Walk {
+// Memory for the replay of one graph; when the NIC sent what is only kept where it has a limit.
+class Memory {
 public:
-    Walk(const efaprof_graph &graph, const efaprof_window &window, efaprof_walked &result, uint8_t *visited)
-        : graph_(graph), window_(window), result_(result), visited_(visited) {}
-
-    void run() {
-        int32_t node = window_.start;
-        int64_t time = graph_.time[node];
-        uint64_t stuck = 0; // stamps that contradict each other can close a circle, in which time stands still
-        for (bool is_first = true; time > window_.low && stuck < MOST_STUCK; is_first = false) {
-            visit(node);
-            if (is_away(node)) {
-                stay_at_home(node, time);
-                return;
-            }
-            int32_t from = last_of(graph_, node);
-            if (is_first && from >= 0 && is_operation(from))
-                result_.operation = static_cast<int32_t>(static_cast<uint64_t>(from) % graph_.operations);
-            int64_t reached = step(node, from, time);
-            result_.ns[label_of(node, from)] += time - reached;
-            if (reached < time) count(node, from, time - reached);
-            stuck = reached < time ? 0 : stuck + 1;
-            time = reached;
-            node = from;
-        }
-        if (time > window_.low) result_.ns[graph_.missing_label] += time - window_.low;
+    Memory(const efaprof_graph &graph, bool has_limit) : has_limit_(has_limit) {
+        const uint64_t nodes = graph.nodes + 1, operations = graph.operations + 1;
+        place = static_cast<uint32_t *>(malloc(nodes * sizeof *place));
+        events = static_cast<Event *>(malloc(nodes * sizeof *events));
+        times = static_cast<Lanes *>(malloc(nodes * sizeof *times));
+        if (!has_limit) return;
+        departs = static_cast<Lanes *>(malloc(operations * sizeof *departs));
+        recorded_departs = static_cast<int64_t *>(malloc(operations * sizeof *recorded_departs));
     }
+    ~Memory() {
+        free(place);
+        free(events);
+        free(times);
+        free(departs);
+        free(recorded_departs);
+    }
+    Memory(const Memory &) = delete;
+    Memory &operator=(const Memory &) = delete;
+
+    bool is_there() const {
+        const bool has_all = place != nullptr && events != nullptr && times != nullptr;
+        return has_all && (!has_limit_ || (departs != nullptr && recorded_departs != nullptr));
+    }
+
+    uint32_t *place = nullptr; // of each node in the order
+    Event *events = nullptr;
+    Lanes *times = nullptr, *departs = nullptr;
+    int64_t *recorded_departs = nullptr;
 
 private:
-    bool is_operation(int32_t node) const { return static_cast<uint64_t>(node) < graph_.stages * graph_.operations; }
-    bool is_away(int32_t node) const {
-        return window_.rank >= 0 && graph_.lane[node] >= 0 && graph_.lane[node] != window_.rank;
-    }
-    uint8_t label_of(int32_t node, int32_t from) const {
-        if (from >= 0) return graph_.label[node];
-        return graph_.lane[node] >= 0 ? graph_.idle_label : graph_.missing_label;
-    }
-    void visit(int32_t node) {
-        if (!is_operation(node)) return;
-        auto at = static_cast<uint64_t>(node);
-        bool is_completion = at / graph_.operations >= static_cast<uint64_t>(graph_.done_stage);
-        visited_[at % graph_.operations] |= is_completion ? 3 : 1;
-    }
-    void count(int32_t node, int32_t from, int64_t on_way) {
-        if (!is_operation(node) || from < 0) return;
-        auto stage = static_cast<int32_t>(static_cast<uint64_t>(node) / graph_.operations);
-        if (stage != graph_.seen_stage || from == graph_.before[node])
-            result_.walked[stage] +=
-                static_cast<double>(on_way) / static_cast<double>(graph_.time[node] - graph_.time[from]);
-    }
-    // Time that the walk has reached after going from a node to the one before it.
-    int64_t step(int32_t node, int32_t from, int64_t time) {
-        if (from < 0) return window_.low; // what lies before is not known
-        int64_t then = graph_.time[from];
-        if (then > graph_.time[node]) result_.clip_ns += then - graph_.time[node];
-        return then < window_.low ? window_.low : then < time ? then : time;
-    }
-    // The late lane is walked over the same time, to know what it did; where this rank computed meanwhile, it did.
-    void stay_at_home(int32_t node, int64_t time) {
-        result_.late_rank = graph_.lane[node];
-        int64_t computing = covered(graph_, window_.rank, window_.low, time);
-        result_.ns[graph_.compute_label] += computing;
-        result_.ns[graph_.late_label] += time - window_.low - computing;
-        for (uint64_t stuck = 0; time > window_.low && stuck < MOST_STUCK;) {
-            int32_t from = last_of(graph_, node);
-            int64_t reached = step(node, from, time);
-            if (label_of(node, from) == graph_.compute_label)
-                result_.late_own_ns += time - reached - covered(graph_, window_.rank, reached, time);
-            stuck = reached < time ? 0 : stuck + 1;
-            time = reached;
-            node = from;
-        }
-    }
-
-    const efaprof_graph &graph_;
-    const efaprof_window &window_;
-    efaprof_walked &result_;
-    uint8_t *visited_;
+    bool has_limit_;
 };
 
-// ---- replay
+void lay_out(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, Memory &memory) {
+    for (uint64_t at = 0; at < graph.nodes; at++)
+        memory.place[order[at]] = static_cast<uint32_t>(at);
+    auto place_of = [&](int32_t node) { return node < 0 ? -1 : static_cast<int32_t>(memory.place[node]); };
+    const uint64_t staged = graph.stages * graph.operations;
+    for (uint64_t at = 0; at < graph.nodes; at++) {
+        const uint32_t node = order[at];
+        Event &event = memory.events[at];
+        event.time = graph.time[node];
+        event.before = place_of(graph.before[node]);
+        event.also = place_of(graph.also[node]);
+        event.label = graph.label[node];
+        event.stage = static_cast<int8_t>(node < staged ? node / graph.operations : -1);
+        event.is_fixed = event.time == NO_TIME || frozen[node] != 0;
+    }
+}
+
 class Replay {
 public:
-    Replay(const efaprof_graph &graph, const efaprof_scenario &scenario, int64_t *times, int64_t *departs)
-        : graph_(graph), scenario_(scenario), times_(times), recorded_departs_(departs),
-          departs_(departs != nullptr ? departs + graph.operations : nullptr) {}
+    Replay(const efaprof_graph &graph, const uint32_t *order, const efaprof_scenario *scenarios, int lanes,
+           const Memory &memory)
+        : graph_(graph), order_(order), place_(memory.place), events_(memory.events), times_(memory.times),
+          departs_(memory.departs), recorded_departs_(memory.recorded_departs) {
+        for (int lane = 0; lane < LANES; lane++)
+            take(lane, scenarios[lane < lanes ? lane : 0]);
+        for (uint64_t i = 0; departs_ != nullptr && i < graph.operations; i++) {
+            recorded_departs_[i] = NO_TIME;
+            departs_[i] = all(NO_TIME);
+        }
+    }
 
-    void place(uint32_t node, bool is_frozen) {
-        const int32_t stage = stage_of(node);
-        if (graph_.time[node] != NO_TIME && !is_frozen) times_[node] = moved_time(node, stage);
-        if (departs_ != nullptr && stage == graph_.return_stage) depart(node % graph_.operations, node);
+    void run() {
+        for (uint64_t at = 0; at < graph_.nodes; at++) {
+            const Event &event = events_[at];
+            if (event.is_fixed)
+                times_[at] = all(event.time);
+            else
+                move(at, event, times_[at]);
+            if (departs_ != nullptr && event.stage == graph_.return_stage) depart(at);
+        }
     }
 
 private:
-    int64_t lag(uint32_t node, int64_t recorded, bool is_free) const {
+    void take(int lane, const efaprof_scenario &scenario) {
+        for (int label = 0; label < EFAPROF_LABELS; label++) {
+            double scale = scenario.scale[label];
+            scale_[label][lane] = scale;
+            keep_[label][lane] = scale == 1.0 ? -1 : 0;
+            is_scaled_[label] = is_scaled_[label] || (scale != 0.0 && scale != 1.0);
+        }
+        free_stage_[lane] = scenario.free_stage;
+        servers_[lane] = scenario.servers;
+        if (scenario.free_stage >= 0) is_special_[scenario.free_stage] = true;
+        if (scenario.servers > 1) is_special_[graph_.seen_stage] = true;
+    }
+    bool has_other_server(int lane, int32_t stage) const { return stage == graph_.seen_stage && servers_[lane] > 1; }
+    uint64_t operation(uint64_t at) const { return order_[at] % graph_.operations; }
+
+    void move(uint64_t at, const Event &event, Lanes &own) {
+        // Past the return, an operation waits for its NIC, where that has a limit.
+        const bool is_sent = departs_ != nullptr && event.stage > graph_.return_stage;
+        const bool is_special = event.stage >= 0 && is_special_[event.stage];
+        Lanes moved = all(NO_TIME);
+        int64_t base = NO_TIME;
+        follow(event.before, is_sent, base, moved);
+        if (is_special)
+            follow_unless_free(at, event, is_sent, base, moved);
+        else
+            follow(event.also, is_sent, base, moved);
+        if (event.stage < 0) follow_gate(at, base, moved);
+        if (base == NO_TIME) {
+            own = all(event.time);
+            return;
+        }
+        const int64_t lag = event.time - base;
+        if (is_special || (lag > 0 && is_scaled_[event.label])) {
+            for (int lane = 0; lane < LANES; lane++)
+                moved[lane] = moved[lane] == NO_TIME ? event.time : moved[lane] + lag_of(lane, event, lag);
+            own = moved;
+        } else if (lag > 0) {
+            const Lanes &keep = keep_[event.label];
+            for (int lane = 0; lane < LANES; lane++)
+                own[lane] = moved[lane] + (lag & keep[lane]);
+        } else {
+            for (int lane = 0; lane < LANES; lane++)
+                own[lane] = moved[lane] + lag;
+        }
+    }
+    int64_t lag_of(int lane, const Event &event, int64_t recorded) const {
         if (recorded <= 0) return recorded;
-        if (is_free) return 0;
-        double scale = scenario_.scale[graph_.label[node]];
+        if (event.stage >= 0 && event.stage == free_stage_[lane]) return 0;
+        double scale = scale_[event.label][lane];
         if (scale == 1.0) return recorded;
         return static_cast<int64_t>(static_cast<double>(recorded) * scale + 0.5);
     }
-    // −1: no operation's stage.
-    int32_t stage_of(uint32_t node) const {
-        return node < graph_.stages * graph_.operations ? static_cast<int32_t>(node / graph_.operations) : -1;
+    // What a node waits for: recorded, and in every lane.
+    const Lanes &waited_for(int32_t from, bool is_sent, int64_t &was) const {
+        if (is_sent && events_[from].stage == graph_.return_stage) {
+            const uint64_t sent = operation(static_cast<uint64_t>(from));
+            was = recorded_departs_[sent];
+            return departs_[sent];
+        }
+        was = events_[from].time;
+        return times_[from];
     }
-    int64_t moved_time(uint32_t node, int32_t stage) {
-        const bool is_free = stage >= 0 && stage == scenario_.free_stage;
-        const bool has_other_server = stage == graph_.seen_stage && scenario_.servers > 1;
-        // Past the return, an operation waits for its NIC, where that has a limit.
-        const bool is_sent = departs_ != nullptr && stage > graph_.return_stage;
-        int64_t base = NO_TIME, moved = NO_TIME, ignored = NO_TIME;
-        follow(graph_.before[node], is_sent, base, moved);
-        follow(graph_.also[node], is_sent, base, is_free || has_other_server ? ignored : moved);
-        if (has_other_server) follow_server(node, moved);
-        Range more = gate_edges(graph_, node);
-        for (uint64_t at = more.first; at < more.last; at++)
-            follow(graph_.gate_also[at], false, base, moved);
-        if (moved == NO_TIME) return graph_.time[node];
-        return moved + lag(node, graph_.time[node] - base, is_free);
-    }
-    void follow(int32_t from, bool is_sent, int64_t &base, int64_t &moved) const {
+    void follow(int32_t from, bool is_sent, int64_t &base, Lanes &moved) const {
         if (from < 0) return;
-        int64_t was = graph_.time[from], is = times_[from];
-        if (is_sent && stage_of(static_cast<uint32_t>(from)) == graph_.return_stage) {
-            uint64_t operation = static_cast<uint64_t>(from) % graph_.operations;
-            was = recorded_departs_[operation];
-            is = departs_[operation];
-        }
+        int64_t was;
+        const Lanes &is = waited_for(from, is_sent, was);
         if (was > base) base = was;
-        if (is > moved) moved = is;
+        for (int lane = 0; lane < LANES; lane++)
+            moved[lane] = is[lane] > moved[lane] ? is[lane] : moved[lane];
     }
-    void follow_server(uint32_t node, int64_t &moved) const {
-        uint64_t operation = node % graph_.operations;
-        for (int32_t back = 0; back < scenario_.servers; back++) {
-            if (graph_.starts_ring[operation] != 0) return;
-            operation--;
+    void follow_gate(uint64_t at, int64_t &base, Lanes &moved) const {
+        const Range more = gate_edges(graph_, order_[at]);
+        for (uint64_t edge = more.first; edge < more.last; edge++) {
+            const int32_t from = graph_.gate_also[edge];
+            if (from >= 0) follow(static_cast<int32_t>(place_[from]), false, base, moved);
         }
-        uint64_t returned = static_cast<uint64_t>(graph_.return_stage) * graph_.operations + operation;
-        if (graph_.time[returned] != NO_TIME && times_[returned] > moved) moved = times_[returned];
     }
-    void depart(uint64_t operation, uint32_t node) {
-        recorded_departs_[operation] = graph_.time[node];
-        departs_[operation] = times_[node];
-        if (graph_.starts_ring[operation] != 0) return;
-        after(recorded_departs_, operation);
-        after(departs_, operation);
+    // A free node does not wait for its other predecessor; with more servers a node waits for the one that gets free.
+    void follow_unless_free(uint64_t at, const Event &event, bool is_sent, int64_t &base, Lanes &moved) const {
+        if (event.also >= 0) {
+            int64_t was;
+            const Lanes &is = waited_for(event.also, is_sent, was);
+            if (was > base) base = was;
+            for (int lane = 0; lane < LANES; lane++) {
+                const bool is_ignored = event.stage == free_stage_[lane] || has_other_server(lane, event.stage);
+                if (!is_ignored && is[lane] > moved[lane]) moved[lane] = is[lane];
+            }
+        }
+        for (int lane = 0; lane < LANES; lane++) {
+            if (has_other_server(lane, event.stage)) follow_server(lane, at, moved);
+        }
     }
-    void after(int64_t *departs, uint64_t operation) const {
-        if (departs[operation - 1] == NO_TIME || departs[operation] == NO_TIME) return;
-        int64_t free = departs[operation - 1] + graph_.service_ns[operation];
-        if (free > departs[operation]) departs[operation] = free;
+    void follow_server(int lane, uint64_t at, Lanes &moved) const {
+        uint64_t served = operation(at);
+        for (int32_t back = 0; back < servers_[lane]; back++) {
+            if (graph_.starts_ring[served] != 0) return;
+            served--;
+        }
+        const uint32_t returned = place_[static_cast<uint64_t>(graph_.return_stage) * graph_.operations + served];
+        // Stamps that contradict each other may put it later: then it stands where it was recorded.
+        const int64_t time = returned < at ? times_[returned][lane] : events_[returned].time;
+        if (time > moved[lane]) moved[lane] = time;
+    }
+    void depart(uint64_t at) {
+        const uint64_t sent = operation(at);
+        recorded_departs_[sent] = events_[at].time;
+        departs_[sent] = times_[at];
+        if (graph_.starts_ring[sent] != 0) return;
+        recorded_departs_[sent] = after(recorded_departs_[sent - 1], recorded_departs_[sent], sent);
+        for (int lane = 0; lane < LANES; lane++)
+            departs_[sent][lane] = after(departs_[sent - 1][lane], departs_[sent][lane], sent);
+    }
+    int64_t after(int64_t before, int64_t own, uint64_t sent) const {
+        if (before == NO_TIME || own == NO_TIME) return own;
+        const int64_t free = before + graph_.service_ns[sent];
+        return free > own ? free : own;
     }
 
     const efaprof_graph &graph_;
-    const efaprof_scenario &scenario_;
-    int64_t *times_, *recorded_departs_, *departs_;
+    const uint32_t *order_, *place_;
+    const Event *events_;
+    Lanes *times_, *departs_;
+    int64_t *recorded_departs_;
+    Lanes keep_[EFAPROF_LABELS];
+    double scale_[EFAPROF_LABELS][LANES];
+    bool is_scaled_[EFAPROF_LABELS] = {}, is_special_[EFAPROF_STAGES] = {};
+    int32_t free_stage_[LANES], servers_[LANES];
 };
 
 } // namespace
 
-extern "C" uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order) {
-    auto *state = static_cast<uint8_t *>(calloc(graph->nodes, 1));
-    auto *stack = static_cast<Frame *>(malloc((graph->nodes + 1) * sizeof(Frame)));
-    uint64_t cut = UINT64_MAX, placed = 0;
-    if (state != nullptr && stack != nullptr) {
-        cut = 0;
-        for (uint64_t node = 0; node < graph->nodes; node++) {
-            if (state[node] == UNSEEN)
-                cut += order_from(*graph, static_cast<uint32_t>(node), state, stack, order, placed);
+extern "C" int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
+                                     const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
+                                     uint64_t asked_n, int64_t *times) {
+    Memory memory(*graph, graph->service_ns != nullptr);
+    if (!memory.is_there()) return -1;
+    lay_out(*graph, order, frozen, memory);
+    for (uint64_t first = 0; first < n; first += LANES) {
+        const int lanes = n - first < LANES ? static_cast<int>(n - first) : LANES;
+        Replay(*graph, order, scenarios + first, lanes, memory).run();
+        for (uint64_t i = 0; i < asked_n; i++) {
+            for (int lane = 0; lane < lanes; lane++)
+                times[i * n + first + static_cast<uint64_t>(lane)] = memory.times[memory.place[asked[i]]][lane];
         }
     }
-    free(state);
-    free(stack);
-    return cut;
-}
-
-extern "C" void efaprof_graph_walk(const struct efaprof_graph *graph, const struct efaprof_window *windows, uint64_t n,
-                                   struct efaprof_walked *results, uint8_t *visited) {
-    for (uint64_t i = 0; i < n; i++) {
-        memset(&results[i], 0, sizeof results[i]);
-        results[i].late_rank = results[i].operation = -1;
-        Walk(*graph, windows[i], results[i], visited).run();
-    }
-}
-
-extern "C" int efaprof_graph_replay(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                                    const struct efaprof_scenario *scenario, int64_t *times) {
-    int64_t *departs = nullptr;
-    if (graph->service_ns != nullptr) {
-        departs = static_cast<int64_t *>(malloc((2 * graph->operations + 1) * sizeof *departs));
-        if (departs == nullptr) return -1;
-        for (uint64_t i = 0; i < 2 * graph->operations; i++)
-            departs[i] = NO_TIME;
-    }
-    memcpy(times, graph->time, graph->nodes * sizeof *times);
-    Replay replay(*graph, *scenario, times, departs);
-    for (uint64_t i = 0; i < graph->nodes; i++)
-        replay.place(order[i], frozen[order[i]] != 0);
-    free(departs);
     return 0;
 }

@@ -66,9 +66,11 @@ struct efaprof_scenario {
     int32_t free_stage;           // nodes of this stage lose `also` and their lag; -1: none
     int32_t servers; // an operation is seen once the one this many places before has returned: 1 as recorded
 };
-// Times of all nodes in a scenario; those with frozen[i] != 0 stay where they were recorded. 0, -1 when out of memory.
-EFAPROF_API int efaprof_graph_replay(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                                     const struct efaprof_scenario *scenario, int64_t *times);
+// Times of `asked` nodes in each of n scenarios: times[i·n + s] of node asked[i]. Nodes with frozen[i] != 0 stay where
+// they were recorded. 0, -1 when out of memory.
+EFAPROF_API int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
+                                     const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
+                                     uint64_t asked_n, int64_t *times);
 
 #ifdef __cplusplus
 }

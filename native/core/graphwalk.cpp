@@ -1,0 +1,210 @@
+#include "graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+namespace {
+
+using efaprof::gate_edges;
+using efaprof::Range;
+
+constexpr uint64_t MOST_STUCK = 1 << 16;
+
+// ---- order: depth first along predecessors
+struct Frame {
+    uint32_t node;
+    uint32_t next; // edge to look at next: 0 before, 1 also, 2… gate edges
+};
+enum : uint8_t { UNSEEN, OPEN, CLOSED };
+
+// The edge's place, or null past the last one.
+int32_t *edge(efaprof_graph &graph, const Frame &frame) {
+    if (frame.next == 0) return &graph.before[frame.node];
+    if (frame.next == 1) return &graph.also[frame.node];
+    Range more = gate_edges(graph, frame.node);
+    uint64_t at = more.first + (frame.next - 2);
+    return at < more.last ? &graph.gate_also[at] : nullptr;
+}
+
+// Nothing that a node other than a gate follows is still to be put.
+bool is_ready(const efaprof_graph &graph, uint32_t node, const uint8_t *state) {
+    auto is_put = [&](int32_t from) { return from < 0 || state[from] == CLOSED; };
+    return node < graph.gate_base && is_put(graph.before[node]) && is_put(graph.also[node]);
+}
+
+uint64_t order_from(efaprof_graph &graph, uint32_t root, uint8_t *state, Frame *stack, uint32_t *order,
+                    uint64_t &placed) {
+    if (is_ready(graph, root, state)) {
+        state[root] = CLOSED;
+        order[placed++] = root;
+        return 0;
+    }
+    uint64_t depth = 0, cut = 0;
+    stack[depth++] = {root, 0};
+    state[root] = OPEN;
+    while (depth != 0) {
+        Frame &top = stack[depth - 1];
+        int32_t *to = edge(graph, top);
+        if (to == nullptr) {
+            state[top.node] = CLOSED;
+            order[placed++] = top.node;
+            depth--;
+            continue;
+        }
+        top.next++;
+        if (*to < 0 || state[*to] == CLOSED) continue;
+        if (state[*to] == OPEN) {
+            *to = -1;
+            cut++;
+            continue;
+        }
+        state[*to] = OPEN;
+        stack[depth++] = {static_cast<uint32_t>(*to), 0};
+    }
+    return cut;
+}
+
+// ---- walk
+int32_t last_of(const efaprof_graph &graph, int32_t node) {
+    int32_t best = graph.before[node];
+    auto take = [&](int32_t other) {
+        if (other >= 0 && (best < 0 || graph.time[other] > graph.time[best])) best = other;
+    };
+    take(graph.also[node]);
+    Range more = gate_edges(graph, static_cast<uint64_t>(node));
+    for (uint64_t at = more.first; at < more.last; at++)
+        take(graph.gate_also[at]);
+    return best;
+}
+
+int64_t covered_until(const efaprof_graph &graph, int32_t rank, int64_t time) {
+    int64_t low = graph.compute_first[rank], first = low, high = graph.compute_first[rank + 1];
+    while (low < high) { // first interval that begins after `time`
+        int64_t middle = low + (high - low) / 2;
+        if (graph.compute_begin[middle] <= time)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == first) return first < graph.compute_first[rank + 1] ? graph.compute_before[first] : 0;
+    int64_t end = graph.compute_end[low - 1] < time ? graph.compute_end[low - 1] : time;
+    return graph.compute_before[low - 1] + end - graph.compute_begin[low - 1];
+}
+
+int64_t covered(const efaprof_graph &graph, int32_t rank, int64_t begin, int64_t end) {
+    return covered_until(graph, rank, end) - covered_until(graph, rank, begin);
+}
+
+class Walk {
+public:
+    Walk(const efaprof_graph &graph, const efaprof_window &window, efaprof_walked &result, uint8_t *visited)
+        : graph_(graph), window_(window), result_(result), visited_(visited) {}
+
+    void run() {
+        int32_t node = window_.start;
+        int64_t time = graph_.time[node];
+        uint64_t stuck = 0; // stamps that contradict each other can close a circle, in which time stands still
+        for (bool is_first = true; time > window_.low && stuck < MOST_STUCK; is_first = false) {
+            visit(node);
+            if (is_away(node)) {
+                stay_at_home(node, time);
+                return;
+            }
+            int32_t from = last_of(graph_, node);
+            if (is_first && from >= 0 && is_operation(from))
+                result_.operation = static_cast<int32_t>(static_cast<uint64_t>(from) % graph_.operations);
+            int64_t reached = step(node, from, time);
+            result_.ns[label_of(node, from)] += time - reached;
+            if (reached < time) count(node, from, time - reached);
+            stuck = reached < time ? 0 : stuck + 1;
+            time = reached;
+            node = from;
+        }
+        if (time > window_.low) result_.ns[graph_.missing_label] += time - window_.low;
+    }
+
+private:
+    bool is_operation(int32_t node) const { return static_cast<uint64_t>(node) < graph_.stages * graph_.operations; }
+    bool is_away(int32_t node) const {
+        return window_.rank >= 0 && graph_.lane[node] >= 0 && graph_.lane[node] != window_.rank;
+    }
+    uint8_t label_of(int32_t node, int32_t from) const {
+        if (from >= 0) return graph_.label[node];
+        return graph_.lane[node] >= 0 ? graph_.idle_label : graph_.missing_label;
+    }
+    void visit(int32_t node) {
+        if (!is_operation(node)) return;
+        auto at = static_cast<uint64_t>(node);
+        bool is_completion = at / graph_.operations >= static_cast<uint64_t>(graph_.done_stage);
+        visited_[at % graph_.operations] |= is_completion ? 3 : 1;
+    }
+    void count(int32_t node, int32_t from, int64_t on_way) {
+        if (!is_operation(node) || from < 0) return;
+        auto stage = static_cast<int32_t>(static_cast<uint64_t>(node) / graph_.operations);
+        if (stage != graph_.seen_stage || from == graph_.before[node])
+            result_.walked[stage] +=
+                static_cast<double>(on_way) / static_cast<double>(graph_.time[node] - graph_.time[from]);
+    }
+    // Time that the walk has reached after going from a node to the one before it.
+    int64_t step(int32_t node, int32_t from, int64_t time) {
+        if (from < 0) return window_.low; // what lies before is not known
+        int64_t then = graph_.time[from];
+        if (then > graph_.time[node]) result_.clip_ns += then - graph_.time[node];
+        return then < window_.low ? window_.low : then < time ? then : time;
+    }
+    // The late lane is walked over the same time, to know what it did; where this rank computed meanwhile, it did.
+    void stay_at_home(int32_t node, int64_t time) {
+        result_.late_rank = graph_.lane[node];
+        int64_t computing = covered(graph_, window_.rank, window_.low, time);
+        result_.ns[graph_.compute_label] += computing;
+        result_.ns[graph_.late_label] += time - window_.low - computing;
+        for (uint64_t stuck = 0; time > window_.low && stuck < MOST_STUCK;) {
+            int32_t from = last_of(graph_, node);
+            int64_t reached = step(node, from, time);
+            if (label_of(node, from) == graph_.compute_label)
+                result_.late_own_ns += time - reached - covered(graph_, window_.rank, reached, time);
+            stuck = reached < time ? 0 : stuck + 1;
+            time = reached;
+            node = from;
+        }
+    }
+
+    const efaprof_graph &graph_;
+    const efaprof_window &window_;
+    efaprof_walked &result_;
+    uint8_t *visited_;
+};
+
+} // namespace
+
+extern "C" uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order) {
+    auto *state = static_cast<uint8_t *>(calloc(graph->nodes, 1));
+    auto *stack = static_cast<Frame *>(malloc((graph->nodes + 1) * sizeof(Frame)));
+    uint64_t cut = UINT64_MAX, placed = 0;
+    if (state != nullptr && stack != nullptr) {
+        cut = 0;
+        auto put = [&](uint64_t node) {
+            if (state[node] == UNSEEN)
+                cut += order_from(*graph, static_cast<uint32_t>(node), state, stack, order, placed);
+        };
+        // Operation by operation: what a stage follows was mostly put before it, and is still in the cache.
+        for (uint64_t operation = 0; operation < graph->operations; operation++) {
+            for (uint64_t stage = 0; stage < graph->stages; stage++)
+                put(stage * graph->operations + operation);
+        }
+        for (uint64_t node = graph->stages * graph->operations; node < graph->nodes; node++)
+            put(node);
+    }
+    free(state);
+    free(stack);
+    return cut;
+}
+
+extern "C" void efaprof_graph_walk(const struct efaprof_graph *graph, const struct efaprof_window *windows, uint64_t n,
+                                   struct efaprof_walked *results, uint8_t *visited) {
+    for (uint64_t i = 0; i < n; i++) {
+        memset(&results[i], 0, sizeof results[i]);
+        results[i].late_rank = results[i].operation = -1;
+        Walk(*graph, windows[i], results[i], visited).run();
+    }
+}
