@@ -37,6 +37,7 @@ class Shape(IntEnum):
     SPAN = 0x09
     RANGE = 0x0A
     DEVICE = 0x0B
+    POST = 0x0C
     NAME = 0x40
     THREAD = 0x41
     OBJECT = 0x42
@@ -231,6 +232,13 @@ HEADER = np.dtype(
 _HEAD = [("t_end", "<u8"), ("dur", "<u4"), ("kind", "<u2"), ("x", "<u2")]
 HEAD = np.dtype(_HEAD)
 STAGE = np.dtype([*_HEAD, ("op", "<u8"), ("bytes", "<u4"), ("peer", "<u2"), ("status", "u1"), ("depth", "u1")])
+POST = np.dtype(
+    [
+        *_HEAD, ("op", "<u8"), ("bytes", "<u4"), ("peer", "<u2"), ("status", "u1"), ("depth", "u1"), ("order", "<u4"),
+        ("slot", "<u4"), ("space", "<u4"), ("build", "<u4"), ("turn", "<u4"), ("fence", "<u4"), ("doorbell", "<u4"),
+        ("batch", "<u4"),
+    ]
+)  # fmt: skip
 OP = np.dtype(
     [
         *_HEAD, ("ep", "<u8"), ("ctx", "<u8"), ("fi_addr", "<u8"), ("raddr", "<u8"), ("len", "<u4"), ("imm", "<u4"),
@@ -283,8 +291,8 @@ NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
 
 # The record of each shape that is read; entries of a CQ record and the text of a NAME record follow it.
 RECORDS: dict[Shape, np.dtype[np.void]] = {
-    Shape.STAGE: STAGE, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK, Shape.WAIT: WAIT,
-    Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE, Shape.NAME: NAME,
+    Shape.STAGE: STAGE, Shape.POST: POST, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK,
+    Shape.WAIT: WAIT, Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE, Shape.NAME: NAME,
     Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER,
     Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
 }  # fmt: skip

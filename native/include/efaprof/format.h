@@ -108,6 +108,7 @@ enum efaprof_shape {
     EFAPROF_SHAPE_SPAN = 0x09,
     EFAPROF_SHAPE_RANGE = 0x0a,
     EFAPROF_SHAPE_DEVICE = 0x0b,
+    EFAPROF_SHAPE_POST = 0x0c,
     EFAPROF_SHAPE_NAME = 0x40,
     EFAPROF_SHAPE_THREAD = 0x41,
     EFAPROF_SHAPE_OBJECT = 0x42,
@@ -183,6 +184,31 @@ struct efaprof_stage {
     uint8_t depth;  // 0 = queue empty, else 1 + floor(log2(depth))
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_stage, 32);
+#define EFAPROF_SEQ_MASK 0xFFFFFFFFFFFFull /* of `op` */
+
+// POST, 2 slots: an operation whose work queue entry a kernel wrote by itself, in place of its stages from KERNEL to
+// LIBFABRIC; NIC begins where it ended. The first slot is laid out as a STAGE's. Its parts abut and sum to dur:
+//
+//   enter ─order─ fence passed ─slot─ place reserved ─space─ room in the send queue ─build─ entry written
+//         ─turn─ its turn to ring ─fence─ visible to the device ─doorbell─ rung
+struct efaprof_post {
+    struct efaprof_head h; // `what`: 1; x: as of a stage; t_end: the doorbell was rung
+    uint64_t op;
+    uint32_t bytes;
+    uint16_t peer;
+    uint8_t status; // 0
+    uint8_t depth;  // operations in flight before it: 0 = none, else 1 + floor(log2(operations))
+    uint32_t order; // ticks of the clock, as all parts: until every earlier operation to that peer had completed
+    uint32_t slot;
+    uint32_t space;
+    uint32_t build;
+    uint32_t turn;
+    uint32_t fence;
+    uint32_t doorbell;
+    uint32_t batch; // entries that the doorbell announced
+};
+EFAPROF_ASSERT_SIZE(struct efaprof_post, 64);
+EFAPROF_ASSERT_AT(struct efaprof_post, order, 32);
 
 // OP, 2 slots: one libfabric data call that returned. Several -FI_EAGAIN attempts of one call are one
 // record whose dur reaches back to the first attempt.
@@ -519,6 +545,7 @@ static inline uint32_t efaprof_slots(uint16_t kind, uint16_t x) {
     case EFAPROF_SHAPE_NAME: return x <= EFAPROF_NAME_MAX ? 1u + (x + 31u) / 32u : 0u;
     case EFAPROF_SHAPE_OBJECT: return 3u;
     case EFAPROF_SHAPE_OP:
+    case EFAPROF_SHAPE_POST:
     case EFAPROF_SHAPE_WAIT:
     case EFAPROF_SHAPE_RANGE:
     case EFAPROF_SHAPE_DEVICE:
