@@ -93,9 +93,9 @@ def _reads(part: Slice, survey: Survey) -> _Reads:
 def counters(window: Window, survey: Survey) -> pl.DataFrame:
     """Frame of the counter samples of a window."""
     made = []
-    for part, which, body, time_ns in _of_shape(window, survey, Shape.COUNTER, COUNTER):
+    for part, which, body, time_ns in of_shape(window, survey, Shape.COUNTER, COUNTER):
         columns: dict[str, Column] = {
-            "process": np.full(len(body), part.loaded.ring.process), "name": _names(survey, body["name"]),
+            "process": np.full(len(body), part.loaded.ring.process), "name": names_of(survey, body["name"]),
             "time_ns": time_ns, "value": body["value"], "is_monotone": which & 0xFF == 1,
         }  # fmt: skip
         made.append(frame(schema.COUNTERS, columns))
@@ -105,27 +105,29 @@ def counters(window: Window, survey: Survey) -> pl.DataFrame:
 def spans(window: Window, survey: Survey) -> pl.DataFrame:
     """Frame of the named stretches of host time of a window."""
     made = []
-    for part, kind, body, time_ns in _of_shape(window, survey, Shape.SPAN, SPAN):
+    for part, kind, body, time_ns in of_shape(window, survey, Shape.SPAN, SPAN):
         begin = part.loaded.ring.clock.to_ns(body["t_end"].astype(np.int64) - body["dur"])
-        position = _positions(part, Shape.SPAN)
+        position = positions_of(part, Shape.SPAN)
         columns: dict[str, Column] = {
             "process": np.full(len(body), part.loaded.ring.process), "thread": part.threads(position),
-            "name": _names(survey, body["name"]), "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns,
+            "name": names_of(survey, body["name"]), "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns,
             "depth": body["x"], "is_step": kind & 0xFF == 3, "payload": body["payload"],
         }  # fmt: skip
         made.append(frame(schema.SPANS, columns))
     return pl.concat(made).sort("begin_ns", maintain_order=True) if made else empty(schema.SPANS)
 
 
-def _positions(part: Slice, shape: Shape) -> NDArray[np.int64]:
+def positions_of(part: Slice, shape: Shape) -> NDArray[np.int64]:
+    """Places of a shape's records in the loaded chunk."""
     return part.low + np.flatnonzero(shapes_of(part.loaded.chunk)[part.low : part.high] == shape)
 
 
-def _of_shape(
+def of_shape(
     window: Window, survey: Survey, shape: Shape, dtype: np.dtype[np.void]
 ) -> Iterator[tuple[Slice, NDArray[np.uint16], NDArray[np.void], NDArray[np.int64]]]:
+    """(slice, kinds, record bodies, t_end in ns) of each slice that holds records of a shape."""
     for part in window.slices if shape in survey.records else ():
-        position = _positions(part, shape)
+        position = positions_of(part, shape)
         if len(position):
             chosen = np.zeros(len(part.loaded.chunk.starts), np.bool_)
             chosen[position] = True
@@ -133,7 +135,8 @@ def _of_shape(
             yield part, loaded.chunk.kinds[position], records(loaded.chunk, chosen, dtype), loaded.time_ns[position]
 
 
-def _names(survey: Survey, ids: NDArray[np.uint64]) -> pl.Series:
+def names_of(survey: Survey, ids: NDArray[np.uint64]) -> pl.Series:
+    """Texts of NAME ids; an id without a NAME record is shown as a number."""
     keys, codes = np.unique(ids, return_inverse=True)
     return named(tuple(survey.names.get(int(key), f"name {int(key):#x}") for key in keys), schema.SPANS["name"], codes)
 

@@ -18,6 +18,7 @@ from efaprof import __version__
 from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.trace import events, fabric, schema
 from efaprof.trace.ahead import ahead
+from efaprof.trace.device import device_work
 from efaprof.trace.merge import windows
 from efaprof.trace.outcomes import Outcomes
 from efaprof.trace.pairing import Pairing
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
 STAMP = "tables.json"
-TABLES_VERSION = 2  # of what is kept; another number makes the tables anew
+TABLES_VERSION = 3  # of what is kept; another number makes the tables anew
 EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
     "ops": schema.OPS, "arrivals": schema.ARRIVALS, "reads": schema.READS, "counters": schema.COUNTERS,
-    "spans": schema.SPANS,
+    "spans": schema.SPANS, "device_work": schema.DEVICE_WORK,
 }  # fmt: skip
 SMALL_TABLES = ("processes", "threads", "objects")
 CHUNK_ROWS = 1 << 18
@@ -91,6 +92,7 @@ class Tables:
     reads: pl.LazyFrame
     counters: pl.LazyFrame
     spans: pl.LazyFrame
+    device_work: pl.LazyFrame
     processes: pl.DataFrame
     threads: pl.DataFrame
     objects: pl.DataFrame
@@ -191,6 +193,7 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
                 sinks["reads"].write(events.reads(window, surveyed))
                 sinks["counters"].write(events.counters(window, surveyed))
                 sinks["spans"].write(events.spans(window, surveyed))
+                sinks["device_work"].write(device_work(window, surveyed))
             pairing.finish()
         rows = OpRows(surveyed, outcomes)
         with ExitStack() as closing:
@@ -230,6 +233,6 @@ def _load(folder: Path) -> Tables:
     read = {name: pl.read_parquet(folder / f"{name}.parquet") for name in SMALL_TABLES}
     return Tables(
         folder=folder, facts=facts, ops=scan["ops"], arrivals=scan["arrivals"], reads=scan["reads"],
-        counters=scan["counters"], spans=scan["spans"], processes=read["processes"], threads=read["threads"],
-        objects=read["objects"],
+        counters=scan["counters"], spans=scan["spans"], device_work=scan["device_work"],
+        processes=read["processes"], threads=read["threads"], objects=read["objects"],
     )  # fmt: skip

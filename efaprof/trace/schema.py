@@ -12,6 +12,7 @@ OP_KINDS: tuple[str, ...] = tuple(f"{cls.name.lower()}.{function}" for cls in Op
 OpKind = pl.Enum(OP_KINDS)
 MatchKind = pl.Enum([match.value for match in Match])
 Direction = pl.Enum(["tx", "rx"])
+DeviceKind = pl.Enum(["unknown", "kernel", "graph", "copy", "set"])  # in the order of their numbers in format.h
 
 # One row per libfabric operation (posted or attempted), in order of post_ns.
 OPS: dict[str, pl.DataType] = {
@@ -87,6 +88,20 @@ SPANS: dict[str, pl.DataType] = {
     "depth": pl.UInt16(),
     "is_step": pl.Boolean(),
     "payload": pl.UInt64(),
+}
+
+# One row per stretch of a GPU's time that CUPTI told of.
+DEVICE_WORK: dict[str, pl.DataType] = {
+    "process": pl.UInt32(),
+    "device": pl.UInt16(),  # number in its process
+    "stream": pl.UInt32(),
+    "kind": DeviceKind,
+    "name": pl.Categorical(),  # of a kernel; null: it has none
+    "begin_ns": pl.Int64(),
+    "end_ns": pl.Int64(),
+    "correlation": pl.UInt32(),  # of the call that launched it: the span of that call carries the same
+    "graph": pl.UInt64(),  # that it is, or is a node of; null: none
+    "bytes": pl.UInt64(),  # of a copy or a set
 }
 
 # One row per process, thread and libfabric object of the run.
