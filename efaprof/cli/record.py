@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from efaprof import env
 from efaprof.cli.optional_value import filled_before_command
 from efaprof.errors import EfaprofError, RecordError
+from efaprof.session.hooking import Entry
 from efaprof.session.options import DEFAULT_HZ, DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
 from efaprof.session.probes import ProbeName, parse_probes
 from efaprof.session.signals import SignalGate, signal_name
@@ -71,6 +72,9 @@ def record(
         Path | None,
         typer.Option(metavar="PATH", envvar=env.LIBFABRIC, help="Make CMD use this libfabric (preloaded)."),
     ] = None,
+    entry: Annotated[
+        Entry, typer.Option(help="How to get in front of libfabric: preloaded, as its hook, or both where harmless.")
+    ] = Entry.AUTO,
     probes: Annotated[
         str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,cpu,python.")
     ] = "auto",
@@ -109,6 +113,7 @@ def record(
             duration_s=duration,
             nic_interval_s=nic_interval / 1000,
             libfabric=libfabric.absolute() if libfabric else None,
+            entry=entry,
             probes=parse_probes(probes) | ({ProbeName.PYTHON} if python is not None or python_native else set()),
             require=parse_probes(",".join(require or [])),
             python_hz=python or DEFAULT_HZ,

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from efaprof import env
+from efaprof.session.hooking import PROVIDER_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from efaprof.session.hooking import Hook
+
 PRELOAD = "LD_PRELOAD"
-PROVIDER_PATH = "FI_PROVIDER_PATH"
 # These must stay first in LD_PRELOAD: their start-up code ends the program when something comes before them.
 _MUST_BE_FIRST = re.compile(r"lib(clang_rt\.)?(asan|tsan|lsan|msan|hwasan|ubsan)[-._\w]*\.so[.\d]*$")
 _SEPARATORS = re.compile(r"([ :]+)")
@@ -31,6 +33,7 @@ class Wiring:
     buffer_total: int  # bytes of all rings together
     preload: tuple[str, ...]  # libraries, in order; none may hold a space or a colon
     libfabric: Path | None = None  # the one that the program is to use
+    hook: Hook | None = None  # the interposer as a provider, beside or instead of being preloaded
 
 
 def inherited() -> dict[str, str]:
@@ -58,6 +61,8 @@ def wired(base: dict[str, str], wiring: Wiring) -> dict[str, str]:
         result[env.BUFFER] = str(wiring.buffer)
     if wiring.libfabric is not None:
         result |= choosing(wiring.libfabric, base)
+    if wiring.hook is not None:
+        result |= wiring.hook.variables(result)
     if wiring.preload:
         result[PRELOAD] = merge_preload(wiring.preload, base.get(PRELOAD, ""))
     return result

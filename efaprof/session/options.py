@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from efaprof.session.hooking import Entry
 from efaprof.session.probes import DEFAULT_PROBES, ProbeName
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class RecordOptions:
     duration_s: float | None = None  # stop recording then; the program goes on
     nic_interval_s: float = DEFAULT_NIC_INTERVAL_S
     libfabric: Path | None = None  # the libfabric that the program is to use
+    entry: Entry = Entry.AUTO
     probes: frozenset[ProbeName] = DEFAULT_PROBES
     require: frozenset[ProbeName] = frozenset()
     python_hz: float = DEFAULT_HZ  # samples of Python stacks a second, with the probe python

@@ -8,25 +8,24 @@ import shutil
 import time
 import traceback
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from efaprof import __version__, env, native
 from efaprof.errors import RecordError
-from efaprof.session import cpu, finish, host, pyspy, salvage, tally, workspace
+from efaprof.session import cpu, finish, hooking, host, pyspy, salvage, tally, workspace
 from efaprof.session.drain import Loop
 from efaprof.session.environment import Wiring, inherited, preloadable, wired
 from efaprof.session.launch import Child
 from efaprof.session.log import Log
 from efaprof.session.nic import NicSampler
-from efaprof.session.probes import ProbeName
+from efaprof.session.probes import INTERPOSER, ProbeName
 from efaprof.session.ringname import ring_names
 from efaprof.trace.layout import Clock
 from efaprof.trace.manifest import DrainCounts, Manifest
 from efaprof.trace.rundir import LOG_NAME, RAW_DIR, SPILL_DIR
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from efaprof.native import DrainStats
     from efaprof.session.command import Command
     from efaprof.session.options import RecordOptions
@@ -92,16 +91,27 @@ class Recorder:
 
     def _environment(self) -> dict[str, str]:
         space = os.statvfs(self._workspace.ring_dir)
+        preload = tuple(preloadable(path, self._workspace.path) for path in self._plan.preload)
+        is_hook_only = self._options.entry is hooking.Entry.HOOK
         wiring = Wiring(
             run=self._run,
             ring_dir=self._workspace.ring_dir,
             spill_dir=self._spill_dir,
             buffer=self._options.buffer_bytes,
             buffer_total=space.f_bavail * space.f_frsize // _SHARE_OF_SHM,
-            preload=tuple(preloadable(path, self._workspace.path) for path in self._plan.preload),
+            preload=tuple(path for path in preload if not (is_hook_only and path.endswith(INTERPOSER))),
             libfabric=self._options.libfabric,
+            hook=self._hook(preload),
         )
         return wired(self._base, wiring)
+
+    def _hook(self, preload: tuple[str, ...]) -> hooking.Hook | None:
+        """The interposer by its second way in, when it records and was asked to use it."""
+        interposer = next((Path(path) for path in preload if path.endswith(INTERPOSER)), None)
+        if interposer is None:
+            return None
+        program, chosen = self._options.argv[0], self._options.libfabric
+        return hooking.hook_for(self._options.entry, interposer, self._base, program, chosen)
 
     def _samplers(self) -> list[Sampler]:
         samplers: list[Sampler] = []

@@ -66,7 +66,7 @@ uint32_t *control_map(const char *ring_dir, const char *spill_dir, bool create) 
 static Settings g_settings; // ring_dir is empty when it was not read at load
 
 static uint64_t number_of_env(const char *name, uint64_t otherwise) {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     if (text == nullptr || *text == 0) return otherwise;
     uint64_t value = 0;
     for (; *text >= '0' && *text <= '9' && value < (1ull << 50); ++text)
@@ -83,7 +83,7 @@ static uint64_t ring_bytes_wanted() {
 }
 
 static void path_of_env(const char *name, char *into) {
-    const char *text = getenv(name);
+    const char *text = secure_getenv(name);
     Text path(into, kPathMax);
     if (!path.add(text != nullptr ? text : "").ok()) into[0] = 0;
 }
