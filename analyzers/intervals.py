@@ -68,6 +68,19 @@ def merge(one: IntervalSet, other: IntervalSet) -> IntervalSet:
     return union(np.concatenate([one.begin, other.begin]), np.concatenate([one.end, other.end]))
 
 
+def covering(begin_ns: int, end_ns: int) -> IntervalSet:
+    """The one stretch from begin to end."""
+    return union(np.array([begin_ns], np.int64), np.array([end_ns], np.int64))
+
+
+def subtract(one: IntervalSet, other: IntervalSet) -> IntervalSet:
+    """What is in one set and not in the other."""
+    cuts = np.unique(np.concatenate([one.begin, one.end, other.begin, other.end]))
+    begin, end = cuts[:-1], cuts[1:]
+    keep = (one.covered_within(begin, end) > 0) & (other.covered_within(begin, end) == 0)
+    return union(begin[keep], end[keep])
+
+
 def _with_lengths(begin: Times, end: Times) -> IntervalSet:
     total = np.cumsum(end - begin)
     return IntervalSet(begin, end, np.concatenate([np.zeros(1, np.int64), total[:-1]]))

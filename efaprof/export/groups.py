@@ -178,6 +178,10 @@ class Groups:
         order = _PLACE["sampled" if is_sampled else "level"] + self._counters[process]
         return self.board.track(name, parent=self.group(process), order=order, unit=unit, description=description)
 
+    def stack_line(self, process: int, name: str, description: str) -> int:
+        """Track for the sampled stacks of one thread, beside the threads of its process."""
+        return self.board.track(name, parent=self.process(process), description=description)
+
     def host_counter(self, process: int, name: str, unit: str) -> int:
         """Counter track of the host that a process ran on, beside the processes."""
         host = self._processes.get(process, {}).get("host") or "this host"

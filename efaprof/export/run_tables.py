@@ -9,10 +9,11 @@ import polars as pl
 
 from efaprof.export.dispatch import DispatchSource
 from efaprof.export.perfetto.tracks import ClockReading
-from efaprof.export.source import RunTables, Window
+from efaprof.export.source import STACKS, RunTables, Window
 from efaprof.trace import dispatch
 from efaprof.trace.manifest import ProbeState
 from efaprof.trace.marks import read_marks
+from efaprof.trace.python_stacks import read_stacks
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.survey import survey
 
@@ -37,13 +38,16 @@ def load(run: Run) -> RunTables:
         extent = Window(facts.first_ns, facts.last_ns + 1)
         stages = DispatchSource(frozenset(rank_of), extent, chunks=lambda: dispatch.chunks(surveyed))
     told = pl.col("process").replace_strict(rank_of, default=None, return_dtype=pl.Int32)
+    processes = tables.processes.with_columns(rank=pl.coalesce("rank", told))
+    stacks = read_stacks(run)
+    frames, processes = _placed(None if stacks is None else stacks.frames, processes, manifest.host)
     return RunTables(
         ops=tables.ops,
         arrivals=tables.arrivals,
         reads=tables.reads,
         counters=tables.counters,
         spans=tables.spans,
-        processes=tables.processes.with_columns(rank=pl.coalesce("rank", told)),
+        processes=processes,
         threads=tables.threads,
         objects=tables.objects,
         clocks=clocks or ClockReading(facts.first_ns),
@@ -51,7 +55,29 @@ def load(run: Run) -> RunTables:
         identity=f"{manifest.host} {manifest.boot_id} {manifest.pid} {manifest.started_realtime_ns}",
         keep_alive=tables,
         dispatch=stages,
+        stacks=frames.lazy(),
+        stacks_hz=stacks.rate_hz if stacks is not None else 0.0,
     )
+
+
+def _placed(frames: pl.DataFrame | None, processes: pl.DataFrame, host: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Frames with their processes, and the processes with those of which nothing but stacks was recorded."""
+    if frames is None or frames.is_empty():
+        return pl.DataFrame(schema=STACKS), processes
+    known = processes.filter(pl.col("producer") != "parent").unique("pid", keep="first", maintain_order=True)
+    unknown = frames.select(pl.col("pid").unique().sort()).join(known, on="pid", how="anti")
+    first = int(processes["process"].max() or 0) + 1  # type: ignore[arg-type]
+    added = unknown.select(
+        process=pl.int_range(first, first + pl.len(), dtype=pl.UInt32),
+        host=pl.lit(host),
+        pid="pid",
+        rank=pl.lit(None, pl.Int32),
+        comm=pl.lit("python"),
+        producer=pl.lit("py-spy"),
+    ).select(processes.columns)
+    everyone = pl.concat([known, added])
+    placed = frames.join(everyone.select("pid", "process"), on="pid", how="left", maintain_order="left")
+    return placed.select(*STACKS), pl.concat([processes, added])
 
 
 def _facts(manifest: Manifest, tables: Tables) -> dict[str, Fact]:

@@ -9,6 +9,7 @@ import polars as pl
 
 from efaprof.errors import NothingToAnalyse, UsageError
 from efaprof.trace.layers import Match
+from efaprof.trace.python_stacks import FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 18  # as many as a row group of the kept tables
 FOREVER_NS = 2**62
+# Frames of sampled Python stacks, with the process that they belong to.
+STACKS = {"process": pl.UInt32(), **FRAMES}
 # First and last instant of a row of each table.
 EXTENT: dict[str, tuple[pl.Expr, pl.Expr]] = {
     "ops": (
@@ -34,6 +37,7 @@ EXTENT: dict[str, tuple[pl.Expr, pl.Expr]] = {
     "reads": (pl.col("begin_ns"), pl.col("end_ns")),
     "counters": (pl.col("time_ns"), pl.col("time_ns")),
     "spans": (pl.col("begin_ns"), pl.col("end_ns").fill_null(FOREVER_NS)),
+    "stacks": (pl.col("begin_ns"), pl.col("end_ns")),
 }
 # Slices that a row becomes.
 _WEIGHT: dict[str, pl.Expr] = {
@@ -43,6 +47,7 @@ _WEIGHT: dict[str, pl.Expr] = {
     "arrivals": pl.col("time_ns").is_not_null().cast(pl.Int64),
     "reads": pl.when((pl.col("entries") > 0) & (pl.col("nest") == 0)).then(1).otherwise(0),
     "spans": pl.col("begin_ns").is_not_null().cast(pl.Int64),
+    "stacks": pl.col("begin_ns").is_not_null().cast(pl.Int64),
 }
 
 
@@ -72,6 +77,8 @@ class RunTables:
     window: Window | None = None
     keep_alive: object = None  # whose end removes the files behind the tables
     dispatch: DispatchSource | None = None  # operations of a dispatch path of ours
+    stacks: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=STACKS))
+    stacks_hz: float = 0.0
 
     def named(self) -> dict[str, pl.LazyFrame]:
         """The tables whose rows have times, each row touching the window."""
@@ -81,6 +88,7 @@ class RunTables:
             "reads": self.reads,
             "counters": self.counters,
             "spans": self.spans,
+            "stacks": self.stacks,
         }
         return {name: self.cut(name, table) for name, table in tables.items()}
 

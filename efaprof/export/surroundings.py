@@ -1,4 +1,4 @@
-"""What happens around operations, as slices: the program's spans, arrivals at a target, completion-queue reads."""
+"""What happens around operations, as slices: spans, Python stacks, arrivals at a target, completion-queue reads."""
 
 from __future__ import annotations
 
@@ -24,21 +24,39 @@ def draw_spans(tables: RunTables, groups: Groups) -> None:
     """Spans of the program on its threads, nested as they ran; what crosses another one goes below."""
     spans = tables.named()["spans"].with_columns(pl.col("name").cast(pl.String).fill_null("(no name)")).collect()
     for (thread,), frame in sorted(spans.partition_by("thread", as_dict=True).items()):
-        starts = frame["begin_ns"].to_numpy()
-        ends = np.maximum(frame["end_ns"].fill_null(int(FOREVER)).to_numpy(), starts)
         where = f"spans of thread {groups.thread_name(int(thread))}"
-        order, track = place_on_thread(groups.board, groups.thread(int(thread)), where, starts, ends)
-        rows = frame[order]
-        names = rows["name"].unique().sort()
-        slices = Slices(
-            track=track,
-            start_ns=starts[order],
-            dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
-            name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
-            names=tuple(names),
-            arguments=(column_argument(rows, "payload"),),
-        )
-        groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+        _draw_nested(groups, groups.thread(int(thread)), where, frame, "payload")
+
+
+def draw_stacks(tables: RunTables, groups: Groups) -> None:
+    """Python stacks, one line a thread, each frame inside its caller; sampled, and called so."""
+    frames = tables.named()["stacks"].collect()
+    rate = f"{tables.stacks_hz:g} Hz"
+    for (process, tid), frame in sorted(frames.partition_by("process", "tid", as_dict=True).items()):
+        name = str(frame["thread"][0]) or f"thread {tid}"
+        description = f"Python stacks of thread {tid}, sampled {rate} by py-spy: what lies between samples is not seen"
+        line = groups.stack_line(int(process), f"Python (sampled, {rate}) · {name}", description)
+        file = pl.col("file").str.split("/").list.last()
+        named = frame.with_columns(name=pl.col("function") + " (" + file + ")")
+        _draw_nested(groups, line, f"Python stacks of {name}", named, "line")
+
+
+def _draw_nested(groups: Groups, line: int, where: str, frame: pl.DataFrame, argument: str) -> None:
+    """Draw `name`, `begin_ns`, `end_ns` (null: not ended) on one line, nested; what crosses another one goes below."""
+    starts = frame["begin_ns"].to_numpy()
+    ends = np.maximum(frame["end_ns"].fill_null(int(FOREVER)).to_numpy(), starts)
+    order, track = place_on_thread(groups.board, line, where, starts, ends)
+    rows = frame[order]
+    names = rows["name"].unique().sort()
+    slices = Slices(
+        track=track,
+        start_ns=starts[order],
+        dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
+        name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
+        names=tuple(names),
+        arguments=(column_argument(rows, argument),),
+    )
+    groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 
 
 def draw_arrivals(tables: RunTables, groups: Groups) -> None:

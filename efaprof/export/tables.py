@@ -27,7 +27,7 @@ def kept_tables(run: Run) -> tuple[Path, ...]:
 
 def write_tables(tables: RunTables, folder: Path, *, suffix: str, force: bool) -> tuple[Path, ...]:
     """One file a table in `folder`, narrowed to the window; `suffix` is "parquet" or "csv". Bounded memory."""
-    frames = tables.named() | {
+    frames = {name: table for name, table in tables.named().items() if name != "stacks" or tables.stacks_hz} | {
         "processes": tables.processes.lazy(),
         "threads": tables.threads.lazy(),
         "objects": tables.objects.lazy(),

@@ -12,6 +12,7 @@ from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import COMM_ACTIVE
 from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
+from efaprof.report.host_report import host_document
 from efaprof.report.signature_sections import signature_document
 from efaprof.trace.layers import Layer, Match, Provenance
 
@@ -61,6 +62,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "delivery": _delivery(report),
         "verdict": _verdict(report),
         "gates": [],
+        "host": host_document(report.host),
         "warnings": list(report.warnings),
     }
     if report.decode is not None:

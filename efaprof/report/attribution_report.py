@@ -12,6 +12,7 @@ from efaprof.analyzers.signatures import segment
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
+from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
 from efaprof.trace import fabric
 from efaprof.trace.layers import DispatchPath
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from efaprof.analyzers.signatures import Segmentation
     from efaprof.analyzers.verdict import Verdict
     from efaprof.report.decode_report import DecodeSection
+    from efaprof.report.host_report import HostSection
     from efaprof.trace.manifest import Manifest
     from efaprof.trace.reader import Facts, Tables
     from efaprof.trace.rundir import Run
@@ -74,6 +76,7 @@ class AttributionReport:
     verdict: Verdict
     next_command: str
     warnings: tuple[str, ...]
+    host: HostSection | None = None  # of a single run with sampled Python stacks
 
     @property
     def delivery_level(self) -> int:
@@ -105,6 +108,7 @@ def report_on(
         verdict=steps.decode.verdict if steps else decide({}),
         next_command=f"efaprof open {first.path}",
         warnings=tuple(_warnings(runs, recorded, steps)),
+        host=host_section(*runs[0]) if len(runs) == 1 else None,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from efaprof.analyzers.by import By
 from efaprof.report import decode_sections, units
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
+from efaprof.report.host_report import host_sections
 from efaprof.report.sections import LEGEND, Notes, Section, Table
 from efaprof.report.signature_sections import signature_notes
 from efaprof.report.units import DERIVED, MEASURED
@@ -57,6 +58,8 @@ def attribution_sections(report: AttributionReport) -> list[Section]:
         if recorded.windows:
             sections.append(_rates(recorded))
         sections += [_queues(recorded), _outcomes(recorded), _verdict(report)]
+    if report.host is not None:
+        sections += host_sections(report.host)
     if report.warnings:
         sections.append(Notes("warnings", report.warnings))
     sections.append(Notes(_delivery(report), (f"{LEGEND}   next: {report.next_command}",)))

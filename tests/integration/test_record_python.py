@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from recording import EFAPROF, efaprof, manifest, the_run, wait_until
+from trace_processor import load
 
 from efaprof.session import pyspy
 from efaprof.trace.python_stacks import read_stacks
@@ -188,3 +189,21 @@ def test_the_rate_belongs_to_the_option_and_the_command_is_left_alone(tmp_path):
     assert (done.returncode, done.stdout) == (0, "ran\n")
     done = efaprof("record", "--python=0", "--", "true", cwd=tmp_path)
     assert done.returncode == 125
+
+
+def test_stacks_are_drawn_on_a_timeline_even_of_processes_without_operations(tmp_path):
+    program = tmp_path / "phases.py"
+    program.write_text(PHASES)
+    efaprof("record", "--python", "--", sys.executable, "phases.py", "4", cwd=tmp_path)
+    run = the_run(tmp_path)
+    done = efaprof("export", run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    engine = load((run / "trace.pftrace").read_bytes())
+    rows = engine.rows(
+        "select p.pid, s.name, sum(s.dur) as ns from slice s join process_track t on t.id = s.track_id"
+        " join process p using (upid) where t.name like 'Python (sampled, 100 Hz)%' group by 1, 2"
+    )
+    length = {row["name"]: row["ns"] for row in rows}
+    assert length["spinning (phases.py)"] > 0
+    assert length["<module> (phases.py)"] >= length["phases (phases.py)"] >= length["spinning (phases.py)"]
+    assert {row["pid"] for row in rows} == {manifest(run)["pid"]}

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efaprof.analyzers.intervals import EMPTY, merge, union
+from efaprof.analyzers.intervals import EMPTY, covering, merge, subtract, union
 
 PAIRS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 
@@ -34,6 +34,13 @@ def test_window_holds_what_lies_inside_it(pairs, window):
     inside = as_set(pairs) & set(range(begin, begin + length))
     found = as_union(pairs).covered_within(np.array([begin], np.int64), np.array([begin + length], np.int64))
     assert found[0] == len(inside)
+
+
+@given(PAIRS, PAIRS)
+def test_subtract_leaves_what_the_other_lacks(one, other):
+    found = subtract(as_union(one), as_union(other))
+    assert as_set(zip(found.begin, found.end, strict=True)) == as_set(one) - as_set(other)
+    assert covering(3, 9).covered_ns == 6
 
 
 @given(PAIRS, PAIRS)

@@ -363,3 +363,32 @@ def test_nothing_depends_on_the_type_that_categories_have() -> None:
     draw(run_tables(ops), PerfettoWriter(second))
     assert first.getvalue() == second.getvalue()
     assert np.frombuffer(first.getvalue(), np.uint8).size > 10_000
+
+
+def test_python_stacks_stand_on_a_sampled_line_of_their_thread_each_frame_in_its_caller():
+    row = {
+        "process": 0,
+        "pid": 4242,
+        "tid": 4242,
+        "thread": "MainThread",
+        "file": "/app/serve.py",
+        "line": 7,
+        "parent": -1,
+    }
+    frames = [
+        row | {"function": "main", "depth": 0, "begin_ns": START_NS, "end_ns": START_NS + 100},
+        row | {"function": "step", "depth": 1, "begin_ns": START_NS, "end_ns": START_NS + 60},
+        row | {"function": "idle", "depth": 1, "begin_ns": START_NS + 60, "end_ns": START_NS + 100},
+    ]
+    stacks = pl.DataFrame(frames, schema=source.STACKS).lazy()
+    engine, _ = engine_of(run_tables(stacks=stacks, stacks_hz=100.0))
+    line = "Python (sampled, 100 Hz) · MainThread"
+    assert on_track(engine, line) == [
+        (0, 100, "main (serve.py)"),
+        (0, 60, "step (serve.py)"),
+        (60, 40, "idle (serve.py)"),
+    ]
+    depths = engine.rows("select name, depth from slice where name like '%serve.py%'")
+    assert {row["name"]: row["depth"] for row in depths} == {
+        "main (serve.py)": 0, "step (serve.py)": 1, "idle (serve.py)": 1,
+    }  # fmt: skip
