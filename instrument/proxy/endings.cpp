@@ -8,7 +8,6 @@ namespace efaprof::dispatch {
 namespace {
 
 constexpr uint64_t QUEUE = 8192;
-constexpr uint64_t SEQ_MASK = 0xFFFFFFFFFFFFu;
 
 uint64_t power_of_two(uint64_t least) {
     uint64_t value = 1;
@@ -57,7 +56,7 @@ bool Endings::handle(const Event &event, uint64_t t_seen) {
     if (t_returned == 0) return false;
     slot.t_seen = t_seen;
     slot.is_done = true;
-    last_seq_ = slot.op & SEQ_MASK;
+    last_seq_ = slot.op & EFAPROF_SEQ_MASK;
     last_channel_ = EFAPROF_X_CHANNEL(slot.x);
     record_stage(EFAPROF_STAGE_NIC, t_returned, t_seen, {slot.op, slot.bytes, slot.peer, slot.x}, 0, slot.depth);
     protocol::store_release(&engine_.completed[slot.peer], engine_.completed[slot.peer] + 1);

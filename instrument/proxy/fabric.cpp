@@ -106,6 +106,13 @@ void join_names(const fi_info *list, char *text, size_t bytes) {
 
 } // namespace
 
+bool Fabric::is_offered(const FabricOptions &options) {
+    fi_info *info = query(options, 0, 0, nullptr);
+    if (info == nullptr) return false;
+    fi_freeinfo(info);
+    return true;
+}
+
 void Fabric::choose(const FabricOptions &options) {
     // Not asked for at first: with it, EFA would make every arrival consume a posted receive.
     const uint64_t modes[] = {0, FI_RX_CQ_DATA};

@@ -39,6 +39,17 @@ struct Write {
     void *context; // of type fi_context2, stays valid until its completion
 };
 
+// For whoever drives the endpoint's queues beside libfabric.
+struct FabricParts {
+    fid_domain *domain;
+    fid_ep *endpoint;
+    fid_cq *cq;
+    fid_mr *memory;
+    void *memory_start;
+    const fi_addr_t *addresses; // [rank], after connect
+    uint64_t mode;              // of the endpoint's fi_info
+};
+
 struct EntryError {
     void *context;
     int error; // positive errno
@@ -47,6 +58,8 @@ struct EntryError {
 
 class Fabric {
 public:
+    // The provider is there with what dispatch needs.
+    static bool is_offered(const FabricOptions &options);
     // Fails the rank with one line when the provider is absent or lacks something.
     void open(const FabricOptions &options);
     void register_memory(void *memory, size_t bytes);
@@ -63,6 +76,7 @@ public:
     void close();
 
     bool has_imm() const { return info_->domain_attr->cq_data_size >= sizeof(uint32_t); }
+    FabricParts parts() const { return {domain_, endpoint_, cq_, memory_, memory_start_, addresses_, info_->mode}; }
     const char *provider_name() const { return info_->fabric_attr->prov_name; }
 
 private:

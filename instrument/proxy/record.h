@@ -52,6 +52,34 @@ inline void record_stage(efaprof_stage_what what, uint64_t begin, uint64_t end, 
     efaprof_publish(record, 1);
 }
 
+// When a kernel that posts by itself was where; see efaprof/format.h.
+struct Post {
+    OpWords words;
+    uint8_t depth;
+    uint64_t t_enter, t_ordered, t_slot, t_space, t_built, t_turn, t_fenced, t_rung;
+    uint32_t batch;
+};
+
+inline void record_post(const Post &post) {
+    auto *record = static_cast<efaprof_post *>(efaprof_reserve(2));
+    if (record == nullptr) return;
+    *record = {head_of(post.t_rung, ticks_between(post.t_enter, post.t_rung), EFAPROF_SHAPE_POST, 1, post.words.x),
+               post.words.op,
+               post.words.bytes,
+               post.words.peer,
+               0,
+               post.depth,
+               ticks_between(post.t_enter, post.t_ordered),
+               ticks_between(post.t_ordered, post.t_slot),
+               ticks_between(post.t_slot, post.t_space),
+               ticks_between(post.t_space, post.t_built),
+               ticks_between(post.t_built, post.t_turn),
+               ticks_between(post.t_turn, post.t_fenced),
+               ticks_between(post.t_fenced, post.t_rung),
+               post.batch};
+    efaprof_publish(record, 2);
+}
+
 inline uint8_t log2_depth(uint64_t depth) {
     return depth == 0 ? 0 : static_cast<uint8_t>(64 - __builtin_clzll(depth));
 }

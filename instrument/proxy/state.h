@@ -67,6 +67,7 @@ struct Engine {
 
     size_t word_index(uint32_t peer, uint32_t channel) const { return size_t{peer} * (channels + 1u) + channel; }
     uint8_t *at(uint64_t units) const { return memory + units * protocol::UNIT_BYTES; }
+    size_t memory_bytes() const { return heap.units * protocol::UNIT_BYTES; }
     Slot &slot_of(uint64_t seq) const { return slots[seq & (slot_count - 1)]; }
     uint64_t op_of(uint64_t seq) const { return uint64_t{ring} << 48 | (seq & 0xFFFFFFFFFFFFu); }
 };

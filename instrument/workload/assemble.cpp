@@ -33,6 +33,7 @@ void unmap(void *memory, size_t bytes) {
 } // namespace
 
 uint32_t thread_count(const Options &options) {
+    if (options.path == Path::Gdaki) return 1;
     if (options.threads != 0) return options.threads;
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
@@ -57,6 +58,10 @@ void set_up(Engine &engine, const Options &options, double ticks_per_ns, uint32_
     engine.told = static_cast<Told *>(map(words * sizeof(Told), "signals"));
 }
 
+void map_memory(Engine &engine) {
+    engine.memory = static_cast<uint8_t *>(map(engine.memory_bytes(), "tokens"));
+}
+
 void open_fabric(Engine &engine, const Options &options, uint32_t threads) {
     FabricOptions fabric = {};
     fabric.provider = options.provider;
@@ -69,9 +74,8 @@ void open_fabric(Engine &engine, const Options &options, uint32_t threads) {
     if (!engine.has_imm && options.signal == SignalMode::Imm)
         fail(Cause::Refused, "provider %s carries no immediate data: use --signal fence or fence-batch",
              engine.fabric.provider_name());
-    size_t bytes = engine.heap.units * protocol::UNIT_BYTES;
-    engine.memory = static_cast<uint8_t *>(map(bytes, "tokens"));
-    engine.fabric.register_memory(engine.memory, bytes);
+    map_memory(engine);
+    engine.fabric.register_memory(engine.memory, engine.memory_bytes());
 }
 
 void record_identity(const Engine &engine, const Options &options) {
@@ -93,7 +97,7 @@ void record_identity(const Engine &engine, const Options &options) {
 void take_down(Engine &engine) {
     size_t words = engine.word_index(engine.ranks, 0);
     engine.fabric.close();
-    unmap(engine.memory, engine.heap.units * protocol::UNIT_BYTES);
+    unmap(engine.memory, engine.memory_bytes());
     unmap(engine.slots, engine.slot_count * sizeof(Slot));
     unmap(engine.commands, engine.ring_capacity * sizeof(protocol::Command));
     unmap(engine.ring_tail, CACHE_LINE);

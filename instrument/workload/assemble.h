@@ -11,6 +11,8 @@ uint32_t thread_count(const Options &options);
 
 // Everything but the fabric. The engine was zeroed.
 void set_up(Engine &engine, const Options &options, double ticks_per_ns, uint32_t rank);
+// Memory for tokens and what goes with them, not registered yet.
+void map_memory(Engine &engine);
 // Endpoint and registered memory; from then on the engine's contact is there for the peers.
 void open_fabric(Engine &engine, const Options &options, uint32_t threads);
 // Says in the records who this is and what is not the real thing.

@@ -16,6 +16,10 @@ public:
     virtual void announce() {}
     // One look at what came, where no other thread looks; true when something did.
     virtual bool progress() { return false; }
+    // Which operation has been in flight longest, to be said where a wait was given up; nothing when nobody knows.
+    virtual void describe_oldest(char *text, size_t bytes) const {
+        if (bytes != 0) text[0] = 0;
+    }
 
     uint64_t head() const { return head_; } // number of the next command
 

@@ -114,9 +114,8 @@ void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uin
     if (++looks_ % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
     char oldest[160] = "";
     carrier_.describe_oldest(oldest, sizeof oldest);
-    fail(Cause::Failed,
-         "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed%s", place_.step,
-         place_.layer, options_.timeout_s, what, peer, channel,
+    fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed%s",
+         place_.step, place_.layer, options_.timeout_s, what, peer, channel,
          static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(carrier_.head()),
          oldest);
 }

@@ -26,6 +26,11 @@ constexpr const char *HELP =
     "  --provider NAME         of libfabric: tcp, shm, efa, efa-direct, …\n"
     "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
     "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
+    "  --path PATH             proxy: a proxy posts; gdaki: the kernel posts work queue entries by itself (EFA)\n"
+    "  --queues SOURCE         gdaki: libfabric (efa gda ops), verbs, or auto: the first that is there\n"
+    "  --completion WAY        gdaki: cq, or counter: the device counts, with --signal fence or fence-batch\n"
+    "  --batch N               gdaki: entries that one doorbell announces\n"
+    "  --send-queue N          gdaki: entries of the send queue [--window]\n"
     "  --inject LAYER=TIME     add that much to every operation in kernel, ring, proxy, libfabric, nic or rx\n"
     "  --late RANK=TIME        that rank computes so much longer in every layer; repeatable\n"
     "  --timeout S             fail when a lane waits that long for a peer\n"
@@ -106,6 +111,25 @@ SignalMode signal_of(const char *text) {
     refuse("--signal must be imm, fence or fence-batch, not %s", text);
 }
 
+Path path_of(const char *text) {
+    if (strcmp(text, "proxy") == 0) return Path::Proxy;
+    if (strcmp(text, "gdaki") == 0) return Path::Gdaki;
+    refuse("--path must be proxy or gdaki, not %s", text);
+}
+
+QueueSource source_of(const char *text) {
+    if (strcmp(text, "auto") == 0) return QueueSource::Auto;
+    if (strcmp(text, "libfabric") == 0) return QueueSource::Libfabric;
+    if (strcmp(text, "verbs") == 0) return QueueSource::Verbs;
+    refuse("--queues must be auto, libfabric or verbs, not %s", text);
+}
+
+bool counts_of(const char *text) {
+    if (strcmp(text, "cq") == 0) return false;
+    if (strcmp(text, "counter") == 0) return true;
+    refuse("--completion must be cq or counter, not %s", text);
+}
+
 uint32_t power_of_two(const char *name, const char *text, uint32_t least, uint32_t most) {
     uint32_t value = number32(name, text, least, most);
     if ((value & (value - 1)) != 0) refuse("--%s must be a power of two, not %s", name, text);
@@ -114,6 +138,11 @@ uint32_t power_of_two(const char *name, const char *text, uint32_t least, uint32
 
 void check(const Options &options) {
     const protocol::Shape &shape = options.shape;
+    if (options.path == Path::Gdaki && strcmp(options.provider, "efa-direct") != 0)
+        refuse("--path gdaki posts to an EFA device, not through provider %s: use --provider efa-direct",
+               options.provider);
+    if (options.posting.counts && options.signal == SignalMode::Imm)
+        refuse("--completion counter reads no completion queue, where immediates arrive: use --signal fence");
     if (shape.topk > shape.experts)
         refuse("--topk %u is more than the %u experts: a token's experts are distinct", shape.topk, shape.experts);
     if (shape.experts % shape.ranks != 0)
@@ -152,6 +181,12 @@ enum Code {
     CORRUPT,
     NO_IMM,
     TIMEOUT,
+    PATH_CODE,
+    QUEUES,
+    COMPLETION,
+    BATCH,
+    SEND_QUEUE,
+    FUZZ,
     JSON
 };
 
@@ -175,6 +210,12 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
                                    {"late", required_argument, nullptr, LATE},
                                    {"timeout", required_argument, nullptr, TIMEOUT},
+                                   {"path", required_argument, nullptr, PATH_CODE},
+                                   {"queues", required_argument, nullptr, QUEUES},
+                                   {"completion", required_argument, nullptr, COMPLETION},
+                                   {"batch", required_argument, nullptr, BATCH},
+                                   {"send-queue", required_argument, nullptr, SEND_QUEUE},
+                                   {"fuzz", required_argument, nullptr, FUZZ},
                                    {"corrupt", required_argument, nullptr, CORRUPT},
                                    {"no-imm", no_argument, nullptr, NO_IMM},
                                    {"json", no_argument, nullptr, JSON},
@@ -192,8 +233,20 @@ void take_shape(protocol::Shape &shape, int code, const char *text) {
     }
 }
 
+void take_posting(Posting &posting, int code, const char *text) {
+    switch (code) {
+    case QUEUES: posting.queues = source_of(text); break;
+    case COMPLETION: posting.counts = counts_of(text); break;
+    case BATCH: posting.batch = number32("batch", text, 1, 64); break;
+    case SEND_QUEUE: posting.send_queue = power_of_two("send-queue", text, 1, 4096); break;
+    case FUZZ: posting.fuzz = number32("fuzz", text, 0, 1000); break;
+    default: break;
+    }
+}
+
 void take(Options &options, int code, const char *text) {
     switch (code) {
+    case PATH_CODE: options.path = path_of(text); break;
     case HELP_CODE: fputs(HELP, stdout); exit(0);
     case LAYERS: options.layers = number32("layers", text, 1, 65535); break;
     case STEPS: options.steps = number32("steps", text, 1, 100000000); break;
@@ -211,7 +264,7 @@ void take(Options &options, int code, const char *text) {
     case CORRUPT: options.corrupt_step = static_cast<int64_t>(number("corrupt", text, 0, INT32_MAX)); break;
     case NO_IMM: options.has_no_imm = true; break;
     case JSON: options.is_json = true; break;
-    default: take_shape(options.shape, code, text);
+    default: take_posting(options.posting, code, text); take_shape(options.shape, code, text);
     }
 }
 

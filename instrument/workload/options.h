@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "../gda/source.h"
 #include "../protocol/heap.h"
 #include "../protocol/routing.h"
 
@@ -19,6 +20,18 @@ struct Inject {
     uint64_t kernel_ns, ring_ns, proxy_ns, libfabric_ns, nic_ns, rx_ns;
 };
 
+
+enum class Path : uint8_t { Proxy, Gdaki };
+
+// Of path gdaki: the lane posts by itself.
+struct Posting {
+    QueueSource queues = QueueSource::Auto;
+    bool counts = false;     // ends of operations are counted by the device; no completion queue is read
+    uint32_t batch = 16;     // entries that one doorbell announces
+    uint32_t send_queue = 0; // entries; 0: as many as operations in flight
+    uint32_t fuzz = 0;       // tests only: of each thousand entries, so many get a random bit flipped
+};
+
 struct Options {
     protocol::Shape shape = {2, 8, 1024, 4, 16, 4};
     uint32_t layers = 8;
@@ -32,6 +45,8 @@ struct Options {
     uint32_t ring = 1024;    // commands
     uint32_t window = 256;   // operations in flight
     uint32_t timeout_s = 60; // longest wait of a lane
+    Path path = Path::Proxy;
+    Posting posting;
     Inject inject = {};
     uint64_t late_ns[protocol::MAX_RANKS] = {}; // added to a rank's compute_ns
     int64_t corrupt_step = -1;                  // tests only: damage one token of rank 0 in that step

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 
+#include "../gda/carrier.h"
+#include "../gda/open.h"
 #include "../proxy/loop.h"
 #include "../proxy/wait.h"
 #include "assemble.h"
@@ -83,14 +85,69 @@ private:
     uint64_t compute_; // ticks
 };
 
-void report(Job &job, const Engine &engine, const Lane &lane, const Steps &steps, uint64_t wall, uint32_t threads) {
+void report(Job &job, const Engine &engine, const LaneCounts &counts, uint64_t verified, uint64_t wall,
+            uint32_t threads) {
     Result &result = job.results[engine.rank];
-    result.lane = lane.counts();
-    result.verified = steps.verified();
+    result.lane = counts;
+    result.verified = verified;
     result.wall_ns = static_cast<uint64_t>(static_cast<double>(wall) / job.ticks_per_ns);
     result.threads = threads;
     result.has_imm = engine.has_imm;
-    snprintf(result.provider, sizeof result.provider, "%s", engine.fabric.provider_name());
+}
+
+// All steps over a lane; when it returns, every rank is through.
+void run_steps(Job &job, Engine &engine, Carrier &carrier, uint32_t threads) {
+    Lane lane(engine, carrier, {job.options.signal, job.options.timeout_s, job.ticks_per_ns});
+    Steps steps(engine, lane, job);
+    meet(job);
+    uint64_t wall = steps.run();
+    report(job, engine, lane.counts(), steps.verified(), wall, threads);
+    meet(job); // peers may need this rank's progress until they are done too
+}
+
+void name_provider(Job &job, const Engine &engine, const char *name) {
+    Result &result = job.results[engine.rank];
+    snprintf(result.provider, sizeof result.provider, "%s", name);
+}
+
+void run_proxy(Job &job, Engine &engine) {
+    uint32_t threads = thread_count(job.options);
+    open_fabric(engine, job.options, threads);
+    connect(engine, job);
+    record_identity(engine, job.options);
+    name_provider(job, engine, engine.fabric.provider_name());
+    Threads others;
+    others.start(engine, threads);
+    RingCarrier ring(engine);
+    run_steps(job, engine, ring, threads);
+    __atomic_store_n(&engine.is_over, 1u, __ATOMIC_RELEASE);
+    others.join();
+}
+
+template <typename Watch> void run_posting(Job &job, Engine &engine, GdaQueues &queues) {
+    const Posting &posting = job.options.posting;
+    GdaCarrier<Watch> carrier(engine, queues, {posting.batch, posting.fuzz, job.options.seed + engine.rank});
+    run_steps(job, engine, carrier, 1);
+}
+
+void run_gdaki(Job &job, Engine &engine) {
+    GdaQueuePair pair;
+    open_queues(engine, job.options, pair);
+    job.contacts[engine.rank] = pair.contact();
+    meet(job);
+    pair.connect(job.contacts, engine.ranks, engine.rank);
+    meet(job);
+    record_identity(engine, job.options);
+    char note[64];
+    snprintf(note, sizeof note, "queues: %s", pair.source_name());
+    record_note(note, job.options.posting.counts ? 1 : 0);
+    name_provider(job, engine, pair.source_name());
+    if (job.options.posting.counts)
+        run_posting<protocol::CounterWatch>(job, engine, pair.queues());
+    else
+        run_posting<protocol::CqWatch>(job, engine, pair.queues());
+    meet(job);
+    pair.close();
 }
 
 } // namespace
@@ -102,23 +159,12 @@ void run_rank(Job &job, uint32_t rank) {
     prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); // waits of some 100 µs are to end on time
     set_stop(&job.stop, rank);
     efaprof_set_producer("dispatch");
-    uint32_t threads = thread_count(job.options);
     static Engine engine; // zeroed, and far too large for a stack's taste
     set_up(engine, job.options, job.ticks_per_ns, rank);
-    open_fabric(engine, job.options, threads);
-    connect(engine, job);
-    record_identity(engine, job.options);
-    Threads others;
-    others.start(engine, threads);
-    RingCarrier ring(engine);
-    Lane lane(engine, ring, {job.options.signal, job.options.timeout_s, job.ticks_per_ns});
-    Steps steps(engine, lane, job);
-    meet(job);
-    uint64_t wall = steps.run();
-    report(job, engine, lane, steps, wall, threads);
-    meet(job); // peers may need this rank's progress until they are done too
-    __atomic_store_n(&engine.is_over, 1u, __ATOMIC_RELEASE);
-    others.join();
+    if (job.options.path == Path::Gdaki)
+        run_gdaki(job, engine);
+    else
+        run_proxy(job, engine);
     meet(job);
     take_down(engine);
 }
