@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ABI_VERSION = 1
 FORMAT_VERSION = 0
 _SLOT_BYTES = 32
+_PAUSE_WARM_UP, _PAUSE_OVER = 2, 3  # enum efaprof_pause_state
 
 _CDEF = """
 uint32_t efaprof_abi(void);
@@ -38,6 +39,9 @@ void efaprof_set_producer(const char *producer);
 uint64_t efaprof_name(const char *text, uint64_t bytes);
 int efaprof_recording(void);
 void efaprof_pause(int paused);
+uint32_t efaprof_paused(void);
+uint32_t efaprof_steps_begun(void);
+void efaprof_stop(int stopped);
 void efaprof_restart(void);
 void efaprof_sample_clock(void);
 void efaprof_counter(const char *name, uint64_t bytes, int64_t value, uint32_t what);
@@ -196,6 +200,21 @@ def is_recording() -> bool:
 def pause(*, paused: bool = True) -> None:
     """Stop (or, `paused=False`, resume) recording in every process of this process's run."""
     _lib().efaprof_pause(int(paused))
+
+
+def pause_for_steps() -> None:
+    """Stop recording in every process of the run until the steps of its warm-up are over."""
+    _lib().efaprof_pause(_PAUSE_WARM_UP)
+
+
+def are_steps_over() -> bool:
+    """Whether the run's processes stopped recording because the steps that were asked for have ended."""
+    return int(_lib().efaprof_paused()) == _PAUSE_OVER
+
+
+def steps_begun() -> int:
+    """Steps that one process of the run has begun, the most of any."""
+    return int(_lib().efaprof_steps_begun())
 
 
 def restart() -> None:

@@ -65,6 +65,16 @@ def record(
     duration: Annotated[
         float | None, typer.Option(metavar="S", min=0.0, help="Stop recording after S seconds; CMD goes on.")
     ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="NVTX ranges with such a name are steps, beside efaprof.step()."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Stop recording after N steps; CMD goes on.")
+    ] = None,
+    warmup_steps: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Start recording after N steps.", show_default=False)
+    ] = 0,
     nic_interval: Annotated[
         float, typer.Option(metavar="MS", min=0.1, help="Milliseconds between samples of the NIC counters.")
     ] = DEFAULT_NIC_INTERVAL_S * 1000,
@@ -76,7 +86,7 @@ def record(
         Entry, typer.Option(help="How to get in front of libfabric: preloaded, as its hook, or both where harmless.")
     ] = Entry.AUTO,
     probes: Annotated[
-        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,cpu,python.")
+        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,nvtx,cpu,python.")
     ] = "auto",
     require: Annotated[
         list[str] | None,
@@ -111,6 +121,9 @@ def record(
             buffer_bytes=parse_size(buffer) if buffer is not None else None,
             max_size_bytes=parse_size(max_size),
             duration_s=duration,
+            step=step,
+            steps=steps,
+            warmup_steps=warmup_steps,
             nic_interval_s=nic_interval / 1000,
             libfabric=libfabric.absolute() if libfabric else None,
             entry=entry,

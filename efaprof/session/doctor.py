@@ -17,7 +17,8 @@ from efaprof import native
 from efaprof.errors import EfaprofError
 from efaprof.libfabric.find import find_libfabrics
 from efaprof.session import cpu, host, nic, pyspy, workspace
-from efaprof.session.probes import INTERPOSER
+from efaprof.session.environment import NVTX_INJECTION
+from efaprof.session.probes import INTERPOSER, NVTX_LIBRARY
 from efaprof.session.size import format_size
 from efaprof.trace.layout import Clock
 
@@ -146,6 +147,15 @@ def _our_libraries() -> Iterator[Check]:
             f"{interposer} was not built",
             "apt install libfabric-dev; pip install --force-reinstall efaprof",
         )
+    yield _nvtx(core.with_name(NVTX_LIBRARY))
+
+
+def _nvtx(library: Path) -> Check:
+    if not library.is_file():
+        return Check("NVTX injection", State.NO, f"{library} was not built", "pip install --force-reinstall efaprof")
+    users = os.environ.get(NVTX_INJECTION, "")
+    more = f", and hands on to {users} ({NVTX_INJECTION})" if users and Path(users).name != library.name else ""
+    return Check("NVTX injection", State.OK, f"{library} is there{more}")
 
 
 def _libfabric() -> Iterator[Check]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from efaprof.session.hooking import Hook
 
 PRELOAD = "LD_PRELOAD"
+NVTX_INJECTION = "NVTX_INJECTION64_PATH"
 # These must stay first in LD_PRELOAD: their start-up code ends the program when something comes before them.
 _MUST_BE_FIRST = re.compile(r"lib(clang_rt\.)?(asan|tsan|lsan|msan|hwasan|ubsan)[-._\w]*\.so[.\d]*$")
 _SEPARATORS = re.compile(r"([ :]+)")
@@ -34,6 +35,8 @@ class Wiring:
     preload: tuple[str, ...]  # libraries, in order; none may hold a space or a colon
     libfabric: Path | None = None  # the one that the program is to use
     hook: Hook | None = None  # the interposer as a provider, beside or instead of being preloaded
+    nvtx: Path | None = None  # library for NVTX to load
+    steps: Mapping[str, str] = field(default_factory=dict)  # what tells the program's libraries to count its steps
 
 
 def inherited() -> dict[str, str]:
@@ -65,7 +68,20 @@ def wired(base: dict[str, str], wiring: Wiring) -> dict[str, str]:
         result |= wiring.hook.variables(result)
     if wiring.preload:
         result[PRELOAD] = merge_preload(wiring.preload, base.get(PRELOAD, ""))
+    for name in env.STEP_COUNTING:
+        result.pop(name, None)
+    result |= wiring.steps
+    if wiring.nvtx is not None:
+        result |= _injecting(wiring.nvtx, base)
     return result
+
+
+def _injecting(library: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """What makes NVTX load our library, and our library the tool that the user had named there."""
+    users = base.get(NVTX_INJECTION, "")
+    if users and Path(users).name != library.name:
+        return {NVTX_INJECTION: str(library), env.NVTX_NEXT: users}
+    return {NVTX_INJECTION: str(library)}
 
 
 def choosing(libfabric: Path, base: Mapping[str, str]) -> dict[str, str]:

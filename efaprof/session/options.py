@@ -27,6 +27,9 @@ class RecordOptions:
     buffer_bytes: int | None = None  # of one ring; None: EFAPROF_BUFFER, or the library's default
     max_size_bytes: int = DEFAULT_MAX_SIZE  # of the raw files together; the newest records are kept
     duration_s: float | None = None  # stop recording then; the program goes on
+    step: str | None = None  # NVTX ranges with such a name are steps too
+    steps: int | None = None  # stop recording after so many; the program goes on
+    warmup_steps: int = 0  # start recording after so many
     nic_interval_s: float = DEFAULT_NIC_INTERVAL_S
     libfabric: Path | None = None  # the libfabric that the program is to use
     entry: Entry = Entry.AUTO

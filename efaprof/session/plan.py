@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from efaprof.errors import RecordError, UsageError
 from efaprof.session import cpu, nic, pyspy
 from efaprof.session.elf import inspect
-from efaprof.session.probes import ProbeName
+from efaprof.session.probes import NVTX_LIBRARY, ProbeName
 from efaprof.trace.manifest import Probe, ProbeState
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class Plan:
     nics: tuple[nic.Device, ...]
     cgroup: cpu.Cgroup | None
     preload: tuple[Path, ...]
+    nvtx: Path | None = None  # library for NVTX to load
 
     def records(self, name: ProbeName) -> bool:
         """The probe is on, if only in part."""
@@ -58,7 +59,8 @@ def make_plan(
             raise RecordError(f"the required probe {probe.name} cannot work: {probe.reason}", hint=probe.hint or None)
     plan = Plan(probes, devices, cgroup, ())
     preload = [interposer] if plan.records(ProbeName.LIBFABRIC) else []
-    return replace(plan, preload=(*preload, libfabric) if libfabric else tuple(preload))
+    nvtx = interposer.with_name(NVTX_LIBRARY) if plan.records(ProbeName.NVTX) else None
+    return replace(plan, preload=(*preload, libfabric) if libfabric else tuple(preload), nvtx=nvtx)
 
 
 def _judge(
@@ -69,6 +71,8 @@ def _judge(
             return _libfabric(program, interposer)
         case ProbeName.NIC:
             return _nic(devices)
+        case ProbeName.NVTX:
+            return _nvtx(interposer.with_name(NVTX_LIBRARY))
         case ProbeName.CPU:
             return _cpu(cgroup)
         case ProbeName.PYTHON:
@@ -110,6 +114,12 @@ def _nic(devices: tuple[nic.Device, ...]) -> Probe:
     rates = [device.name for device in devices if device.rate_bytes_s is None and device.name != "lo"]
     unknown = f"; line rate unknown for {', '.join(rates)}" if rates else ""
     return Probe(name, ProbeState.ON, f"counters of {', '.join(device.name for device in devices)}{unknown}")
+
+
+def _nvtx(library: Path) -> Probe:
+    if not library.is_file():
+        return Probe(ProbeName.NVTX, ProbeState.OFF, f"{library} was not built", "build again: pip install .")
+    return Probe(ProbeName.NVTX, ProbeState.ON)
 
 
 def _cpu(cgroup: cpu.Cgroup | None) -> Probe:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from efaprof.errors import UsageError
 
 INTERPOSER = "libefaprof-fi.so"  # beside libefaprof.so; preloaded into the program
+NVTX_LIBRARY = "libefaprof-nvtx.so"  # beside it; loaded by NVTX itself
 
 
 class ProbeName(StrEnum):
@@ -14,6 +15,7 @@ class ProbeName(StrEnum):
 
     LIBFABRIC = "libfabric"  # operations and completions, by the preloaded interposer
     NIC = "nic"  # counters of the NICs
+    NVTX = "nvtx"  # ranges, marks and domains, by the library that NVTX loads
     CPU = "cpu"  # run-queue delay and throttling
     PYTHON = "python"  # Python stacks, sampled by py-spy; only when asked for (record --python)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof import __version__, env, native
 from efaprof.errors import RecordError
-from efaprof.session import cpu, finish, hooking, host, pyspy, salvage, tally, workspace
+from efaprof.session import cpu, finish, hooking, host, pyspy, salvage, steps, tally, workspace
 from efaprof.session.drain import Loop
 from efaprof.session.environment import Wiring, inherited, preloadable, wired
 from efaprof.session.launch import Child
@@ -86,6 +86,8 @@ class Recorder:
         )
         self._loop = Loop(self._drain, native.counter, native.sample_clock, self._samplers())
         self._loop.turn()  # the first clock sample lies before the program's first record
+        if self._options.warmup_steps:
+            native.pause_for_steps()
         self._manifest = self._first_manifest(command)
         self._manifest.write(self._run)
 
@@ -102,6 +104,8 @@ class Recorder:
             preload=tuple(path for path in preload if not (is_hook_only and path.endswith(INTERPOSER))),
             libfabric=self._options.libfabric,
             hook=self._hook(preload),
+            nvtx=self._plan.nvtx,
+            steps=steps.counting(self._options),
         )
         return wired(self._base, wiring)
 
@@ -185,12 +189,15 @@ class Recorder:
             return _IDLE_S
         try:
             until_s = self._loop.turn()
+            if native.are_steps_over():
+                self._pause("--steps")
+                return _IDLE_S
             if self._options.duration_s is None:
                 return until_s
             left_s = self._started + self._options.duration_s - time.monotonic()
             if left_s > 0:
                 return min(until_s, left_s)
-            self._pause()
+            self._pause("--duration")
         except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the program runs on and is waited for
             self._fail(error)
         return _IDLE_S
@@ -219,7 +226,7 @@ class Recorder:
         """What probes cost, as far as they say so."""
         return (self._spy.summary,) if self._spy is not None and self._spy.summary else ()
 
-    def _pause(self) -> None:
+    def _pause(self, option: str) -> None:
         """End recording before the command ends. The rings stay: processes see there that they are not to record."""
         native.pause()
         if self._spy is not None:
@@ -228,7 +235,7 @@ class Recorder:
         self._drain.poll(everything=True)
         self._is_over = True
         self._ended_realtime_ns = time.time_ns()
-        self._log.write("recording ended, as --duration says; the command goes on")
+        self._log.write(f"recording ended, as {option} says; the command goes on")
 
     def _stop(self) -> None:
         """Copy everything once more, remove the rings, judge what was lost."""
@@ -238,6 +245,7 @@ class Recorder:
         if not is_early:
             self._loop.sample_all()
             self._ended_realtime_ns = time.time_ns()
+        self._warnings.extend(steps.complaints(self._options, native.steps_begun()))
         before = self._drain.poll(everything=True)
         if not self._workspace.ring_dir.is_dir():
             self._warnings.append(

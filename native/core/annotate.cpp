@@ -26,9 +26,16 @@ static void turn(const Process &process, uint32_t from, uint32_t to) {
     __atomic_compare_exchange_n(process.paused, &from, to, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-void step_began(uint64_t name) {
+static bool counts(uint32_t source) {
+    uint32_t first = EFAPROF_SOURCE_NONE;
+    return __atomic_compare_exchange_n(&efaprof_here.steps_from, &first, source, false, __ATOMIC_RELAXED,
+                                       __ATOMIC_RELAXED) ||
+           first == source;
+}
+
+void step_began(uint64_t name, efaprof_source source) {
     const Process *process = process_find();
-    if (process == nullptr || process->recording == 0) return;
+    if (process == nullptr || process->recording == 0 || !counts(source)) return;
     const uint64_t own = count_step(*process);
     const Settings &settings = process->settings;
     if (own > settings.warm_up) turn(*process, EFAPROF_PAUSE_WARM_UP, EFAPROF_PAUSE_NONE);
@@ -75,7 +82,7 @@ using namespace efaprof;
 extern "C" {
 
 uint64_t efaprof_begin(uint32_t what, const char *text, uint64_t bytes) {
-    if (what == EFAPROF_SPAN_STEP && t_depth.steps++ == 0) step_began(name(text, bytes));
+    if (what == EFAPROF_SPAN_STEP && t_depth.steps++ == 0) step_began(name(text, bytes), EFAPROF_SOURCE_ANNOTATION);
     ++t_depth.ranges;
     return now();
 }

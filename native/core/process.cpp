@@ -23,10 +23,10 @@ Process *g_process = &g_unknown;
 // In assembly, as compilers differ in whether they make a unique symbol of anything.
 __asm__(".pushsection .bss\n"
         ".balign 4\n"
-        ".globl efaprof_stopped_here\n"
-        ".type efaprof_stopped_here, %gnu_unique_object\n"
-        ".size efaprof_stopped_here, 4\n"
-        "efaprof_stopped_here: .zero 4\n"
+        ".globl efaprof_here\n"
+        ".type efaprof_here, %gnu_unique_object\n"
+        ".size efaprof_here, 8\n"
+        "efaprof_here: .zero 8\n"
         ".popsection\n");
 
 void boot_id_read(uint64_t into[2]) {

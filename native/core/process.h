@@ -36,9 +36,13 @@ static_assert(sizeof(Process) <= 4096, "one page");
 
 extern Process *g_process; // never NULL
 
-// 1 while the program wants nothing of this process recorded. One word for all our libraries in a process, however they
-// were loaded: the dynamic linker makes symbols of this type unique.
-extern "C" __attribute__((visibility("default"))) uint32_t efaprof_stopped_here;
+// What all our libraries in a process share, however they were loaded: the dynamic linker makes symbols of this type
+// unique.
+struct Here {
+    uint32_t stopped;    // 1 while the program wants nothing of this process recorded
+    uint32_t steps_from; // enum efaprof_source whose steps count: of the first that had one
+};
+extern "C" __attribute__((visibility("default"))) Here efaprof_here;
 
 // The process's page, made (or made again after a fork) when need be. NULL only when there is no memory.
 Process *process_find();

@@ -310,8 +310,13 @@ uint32_t efaprof_paused(void) {
                                                          : static_cast<uint32_t>(EFAPROF_PAUSE_NONE);
 }
 
+uint32_t efaprof_steps_begun(void) {
+    const Process *process = process_find();
+    return process != nullptr && process->recording != 0 ? __atomic_load_n(process->paused + 1, __ATOMIC_ACQUIRE) : 0u;
+}
+
 void efaprof_stop(int stopped) {
-    __atomic_store_n(&efaprof_stopped_here, stopped != 0 ? 1u : 0u, __ATOMIC_RELEASE);
+    __atomic_store_n(&efaprof_here.stopped, stopped != 0 ? 1u : 0u, __ATOMIC_RELEASE);
 }
 
 void efaprof_restart(void) {

@@ -74,7 +74,7 @@ inline bool recording() {
         if (process == nullptr) return false;
     }
     return process->recording != 0 && __atomic_load_n(process->paused, __ATOMIC_RELAXED) == 0 &&
-           __atomic_load_n(&efaprof_stopped_here, __ATOMIC_RELAXED) == 0;
+           __atomic_load_n(&efaprof_here.stopped, __ATOMIC_RELAXED) == 0;
 }
 
 uint64_t name(const char *text, uint64_t bytes);

@@ -17,7 +17,8 @@ struct Open {
     Said said;
     Handle domain;
     uint64_t t_begin;
-    int level; // in its domain
+    uint32_t generation; // of the process: a child does not end what its parent began
+    int level;           // in its domain
 };
 
 void note_lost(const char *what) {
@@ -32,7 +33,7 @@ void note_lost(const char *what) {
 }
 
 void write(const Open &open, uint64_t t_end, uint8_t what, uint16_t depth, uint16_t flags) {
-    if (!recording()) return;
+    if (!recording() || open.generation != process_now()->generation) return;
     efaprof_range range{};
     range.h.t_end = t_end;
     range.h.x = depth;
@@ -95,7 +96,8 @@ unsigned innermost(const Stack &stack, Handle domain) {
 void mark(Handle domain, const Said &said) {
     const uint64_t t = now();
     const Stack *stack = t_stack;
-    write({said, domain, t, 0}, t, EFAPROF_SPAN_INSTANT, stack != nullptr ? static_cast<uint16_t>(stack->open) : 0, 0);
+    write({said, domain, t, process_now()->generation, 0}, t, EFAPROF_SPAN_INSTANT,
+          stack != nullptr ? static_cast<uint16_t>(stack->open) : 0, 0);
 }
 
 int push(Handle domain, const Said &said) {
@@ -107,8 +109,8 @@ int push(Handle domain, const Said &said) {
         if (stack->beyond++ == 0) note_lost("NVTX ranges nest deeper than is recorded");
         return level;
     }
-    if (said.is_step && stack->steps++ == 0) step_began(said.name);
-    stack->ranges[stack->open++] = {said, domain, now(), level};
+    if (said.is_step && stack->steps++ == 0) step_began(said.name, EFAPROF_SOURCE_NVTX);
+    stack->ranges[stack->open++] = {said, domain, now(), process_now()->generation, level};
     return level;
 }
 
@@ -162,11 +164,11 @@ bool turn(Started &place, RangeId from, RangeId to) {
 
 RangeId start(RangeId id, Handle domain, const Said &said) {
     if (id == 0) id = __atomic_fetch_add(&g_ids, 1, __ATOMIC_RELAXED);
-    if (said.is_step) step_began(said.name);
+    if (said.is_step) step_began(said.name, EFAPROF_SOURCE_NVTX);
     Started *group = group_of(id);
     for (unsigned i = 0; i < kPlaces; ++i) {
         if (!turn(group[i], 0, kBusy)) continue;
-        group[i].range = {said, domain, now(), 0};
+        group[i].range = {said, domain, now(), process_now()->generation, 0};
         __atomic_store_n(&group[i].id, id, __ATOMIC_RELEASE);
         return id;
     }

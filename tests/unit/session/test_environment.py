@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efaprof import env
-from efaprof.session.environment import PROVIDER_PATH, Wiring, inherited, merge_preload, preloadable, wired
+from efaprof.session.environment import (
+    NVTX_INJECTION,
+    PROVIDER_PATH,
+    Wiring,
+    inherited,
+    merge_preload,
+    preloadable,
+    wired,
+)
 
 OURS = ("/opt/e/libefaprof-fi.so",)
 
@@ -71,6 +79,29 @@ def test_the_programs_environment_is_the_users_and_ours():
         env.BUFFER_TOTAL: "99",
     }  # fmt: skip
     assert wired(base, wiring(buffer=4096))[env.BUFFER] == "4096"
+
+
+OUR_NVTX = Path("/o/libefaprof-nvtx.so")
+
+
+@pytest.mark.parametrize(
+    ("users", "told"),
+    [
+        ({}, {}),
+        ({NVTX_INJECTION: ""}, {}),
+        ({NVTX_INJECTION: "/tool.so"}, {env.NVTX_NEXT: "/tool.so"}),
+        ({NVTX_INJECTION: "/other/libefaprof-nvtx.so", env.NVTX_NEXT: "/tool.so"}, {}),  # record under record
+    ],
+)
+def test_nvtx_loads_our_library_which_knows_of_the_users_tool(users, told):
+    assert wired(users, wiring(preload=(), nvtx=OUR_NVTX)) == {
+        **wired(users, wiring(preload=())), NVTX_INJECTION: str(OUR_NVTX), **told
+    }  # fmt: skip
+
+
+def test_steps_are_counted_as_this_recorder_says_not_as_an_outer_one():
+    outer = {env.STEPS: "3", env.STEP: "x", env.WARMUP_STEPS: "9"}
+    assert wired(outer, wiring(steps={env.STEPS: "5"})) == wired({}, wiring()) | {env.STEPS: "5"}
 
 
 def test_a_chosen_libfabric_brings_its_own_providers_unless_the_user_named_some(tmp_path):

@@ -100,6 +100,16 @@ def test_a_chosen_libfabric_is_preloaded_after_the_interposer(interposer):
     assert make(interposer, selected=NOTHING, libfabric=library).preload == (library,)
 
 
+def test_nvtx_loads_the_library_beside_the_interposer_when_it_was_built(interposer):
+    made = make(interposer)
+    assert (states(made)["nvtx"], made.nvtx) == (ProbeState.OFF, None)
+    library = interposer.with_name("libefaprof-nvtx.so")
+    library.touch()
+    made = make(interposer)
+    assert (states(made)["nvtx"], made.nvtx) == (ProbeState.ON, library)
+    assert make(interposer, selected=frozenset({ProbeName.CPU})).nvtx is None
+
+
 def test_probe_lists():
     assert parse_probes("auto") == EVERYTHING - {ProbeName.PYTHON}
     assert parse_probes(" nic, cpu,") == {ProbeName.NIC, ProbeName.CPU}
@@ -107,4 +117,4 @@ def test_probe_lists():
     for wrong in ("gpu", "nic,auto", "NIC"):
         with pytest.raises(UsageError) as caught:
             parse_probes(wrong)
-        assert "libfabric, nic, cpu" in caught.value.hint
+        assert "libfabric, nic, nvtx, cpu" in caught.value.hint
