@@ -60,7 +60,7 @@ def run_features(
         if f"{layer}_ns" in by_step.columns
     ]
     found += _path_features(by_step, communication, batching, has_ceiling=has_ceiling)
-    counts = {"proxy_busy": ("proxy_busy_ns", communication, "of communication")}
+    counts = {name: (f"{name}_ns", communication, "of communication") for name in ("proxy_busy", "kernel_busy")}
     if "served" in by_step.columns:
         counts["waiting_at_dequeue"] = ("waiting", by_step["served"].to_numpy(), "of commands served")
     counts["eagain_per_post"] = ("eagain", by_step["operations"].to_numpy(), "attempts per operation")

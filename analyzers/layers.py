@@ -44,8 +44,9 @@ class LayerSplitter:
         """One row per (rank, step): `wall_ns`, `<layer>_ns` (they sum to it), `<layer>_overlapped_ns`, and more.
 
         `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
-        `proxy_busy_ns`: seen → returned and completion → told, their union; `clip_ns`: by how much deliveries
-        preceded the return of their post, summed. Layers that no operation has are absent.
+        `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: enter → published,
+        their union; `clip_ns`: by how much deliveries preceded the return of their post, summed. Layers that no
+        operation has are absent.
         """
         operations = chunk.operations
         frames = []
@@ -98,12 +99,16 @@ def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
 
 def _counts_of(steps: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
     begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    issuing = _between(own, *OPERATION_SPANS[Layer.KERNEL])
     busy = merge(
         _between(own, pl.col("seen_ns"), pl.col("return_ns")), _between(own, pl.col("done_ns"), pl.col("told_ns"))
     )
     return (
         steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
-        .with_columns(proxy_busy_ns=pl.Series(busy.covered_within(begin, end)))
+        .with_columns(
+            proxy_busy_ns=pl.Series(busy.covered_within(begin, end)),
+            kernel_busy_ns=pl.Series(issuing.covered_within(begin, end)),
+        )
         .join(_sums(own), on="step", how="left", maintain_order="left")
         .with_columns(pl.selectors.numeric().fill_null(0))
     )

@@ -114,6 +114,7 @@ def _below(feature: str, threshold: float, *, over: str | None = None) -> Test:
 WITNESS = AnyOf(
     (
         _at_least("proxy_busy", 0.70),
+        _at_least("kernel_busy", 0.70),
         _at_least("waiting_at_dequeue", 0.50),
         _at_least("eagain_per_post", 0.01),
         _at_least("at_window_limit", 0.50),
@@ -123,6 +124,8 @@ WITNESS = AnyOf(
 
 # The wire may be nearly full and yet wait for the issuer: then the path goes through issuing.
 NOT_ISSUING = WhenKnown(_below("issue_share", 0.50))
+# A NIC may be busy all the time and yet not be what the path waits for.
+ON_THE_WIRE = WhenKnown(_at_least("nic_share", 0.30))
 
 # `delta_issue` is known only where the NIC's ceiling is; `delta_issue_upper` bounds it from above, which is the harder
 # side for rules that need it small.
@@ -136,11 +139,13 @@ RULES: tuple[Rule, ...] = (
                 AnyOf(
                     (
                         _at_least("utilisation_active", 0.70),
-                        # A line that is known to be idle is not full, whatever other runs would show.
-                        AllOf((_at_least("elasticity_bytes", 0.60), WhenKnown(_at_least("utilisation_active", 0.30)))),
+                        # More bytes may fill a line that is not what the path waits for now.
+                        AllOf((_at_least("elasticity_bytes", 0.60), WhenKnown(_at_least("utilisation_active", 0.60)))),
                     )
                 ),
                 NOT_ISSUING,
+                # Behind a limit of operations, a line that is nearly full is not what the path waits for.
+                WhenKnown(_below("message_rate", 1.0, over="utilisation_active")),
             )
         ),
         "E1",
@@ -151,7 +156,13 @@ RULES: tuple[Rule, ...] = (
             (
                 AnyOf(
                     (
-                        AllOf((_at_least("message_rate", 0.70), _below("utilisation_active", 0.70))),
+                        AllOf(
+                            (
+                                _at_least("message_rate", 0.70),
+                                _below("utilisation_active", 0.70),
+                                WhenKnown(_below("utilisation_active", 0.90, over="message_rate")),
+                            )
+                        ),
                         # Behind a line that is nearly full, time in the NIC grows too.
                         AllOf(
                             (
@@ -165,6 +176,7 @@ RULES: tuple[Rule, ...] = (
                 # A proxy as slow as the NIC: neither alone is what the path waits for.
                 WhenKnown(_below("proxy_busy", 0.60)),
                 NOT_ISSUING,
+                ON_THE_WIRE,
                 WhenKnown(_at_least("elasticity_operations", 0.50)),
                 WhenKnown(_at_least("elasticity_parallelism", -0.05)),
                 WhenKnown(_below("elasticity_parallelism", 0.05)),
@@ -181,6 +193,9 @@ RULES: tuple[Rule, ...] = (
                 _below("message_rate", 0.70),
                 # On the path, yet nothing is saved without it: something beside it is as slow.
                 WhenKnown(_at_least("delta_issue_upper", 0.15)),
+                # Neither the wire's part of the path nor what ordering costs is larger.
+                WhenKnown(_at_least("issue_share", 1.0, over="nic_share")),
+                WhenKnown(_below("delta_fence", 0.80, over="delta_issue_upper")),
                 WITNESS,
             )
         ),
@@ -195,6 +210,8 @@ RULES: tuple[Rule, ...] = (
         "receiver-bound",
         AllOf(
             (
+                # The wire's part of the path is not larger.
+                WhenKnown(_at_least("receive_wait_share", 1.0, over="nic_share")),
                 AnyOf(
                     (
                         _at_least("delta_receive", 0.30),
@@ -223,6 +240,10 @@ LAST_RULE = Rule(
             _below("utilisation_active", 0.30),
             _below("outstanding_over_limit", 0.50),
             _below("nic_grows_with_outstanding", 1.0),
+            # What is left over: neither issuing, nor the NIC's rate, nor ordering takes a large part.
+            WhenKnown(_below("delta_issue_upper", 0.30)),
+            WhenKnown(_below("message_rate", 0.50)),
+            WhenKnown(_below("delta_fence", 0.15)),
         )
     ),
     "E1",

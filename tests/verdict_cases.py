@@ -199,6 +199,7 @@ def measure(cases, random):
         "delta_receive": (wall - simulate(cases.scaled(("rx", "poll"), 0.0)).wall) / time,
         "delta_fence": (wall - simulate(cases.unfenced()).wall) / time,
         "proxy_busy": np.sum(trace.served, axis=0) / time,
+        "kernel_busy": np.broadcast_to(OPERATIONS * cases.services["kernel"], wall.shape) / time,
         "waiting_at_dequeue": np.mean(published[1:] <= returned[:-1], axis=0),
         "eagain_per_post": np.zeros_like(wall),
         "at_window_limit": np.mean(trace.limited, axis=0),

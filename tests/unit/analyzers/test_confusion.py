@@ -38,8 +38,7 @@ def test_a_dominant_bottleneck_is_named_when_a_sweep_is_there(label):
 def test_one_run_alone_names_it_or_abstains(label):
     found = score(*judged(label, CASES, SEED))
     assert found.wrong <= MOST_WRONG * found.cases, found.labels
-    # A kernel that issues slowly has no witness inside one run: METHOD §3 asks for more lanes in another.
-    assert found.right >= (0.5 if label == "issue-bound" else LEAST_RIGHT) * found.cases, found.labels
+    assert found.right >= LEAST_RIGHT * found.cases, found.labels
 
 
 @pytest.mark.parametrize("is_swept", [False, True])
@@ -52,8 +51,8 @@ def test_a_proxy_in_front_of_an_equally_slow_nic_is_not_issue_bound(is_swept):
 @pytest.mark.parametrize("is_swept", [False, True])
 def test_random_services_without_dominance_are_seldom_named_wrong(is_swept):
     found = score(*judged("anything", 3 * CASES, SEED, is_swept=is_swept))
-    assert found.wrong <= 0.03 * found.cases, found.labels
-    assert found.right >= 0.5 * found.cases, found.labels
+    assert found.wrong <= MOST_WRONG * found.cases, found.labels
+    assert found.right >= 0.7 * found.cases, found.labels
 
 
 def one_case(**services):

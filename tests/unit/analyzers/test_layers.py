@@ -78,6 +78,7 @@ def test_commands_behind_a_slow_proxy_are_queue_not_transit(tmp_path):
     assert queued > 0
     assert found["queue_ns"].unique().to_list() == [queued]
     assert found["proxy_busy_ns"].unique().to_list() == [steady.commands * service]
+    assert found["kernel_busy_ns"].unique().to_list() == [steady.commands * steady.kernel_ns]
 
 
 def test_counts_are_per_step(tmp_path):

@@ -33,6 +33,37 @@ def test_busy_proxy_with_a_quiet_wire_is_issue_bound_and_names_the_layer():
     assert verdict.kind is None  # no second run: rate or latency is not known
 
 
+def test_a_kernel_that_issues_most_of_the_time_is_a_witness_too():
+    slow = {**QUIET_WIRE, "issue_share": 0.8, "kernel_share": 0.7, "proxy_share": 0.1, "proxy_busy": 0.1}
+    verdict = decide(known(**slow, kernel_busy=0.9))
+    assert (verdict.path, verdict.where) == ("issue-bound", "kernel")
+    assert decide(known(**slow, kernel_busy=0.2)).path == "inconclusive"
+
+
+@pytest.mark.parametrize("larger", [{"nic_share": 0.6}, {"delta_fence": (0.36, 0.40), "delta_issue_upper": 0.4}])
+def test_issuing_is_not_named_where_the_wire_or_ordering_takes_as_much(larger):
+    slow = {**QUIET_WIRE, "issue_share": 0.4, "delta_issue": 0.4, "proxy_busy": 0.9}
+    assert decide(known(**slow)).path == "issue-bound"
+    assert decide(known(**slow, **larger)).path == "inconclusive"
+
+
+def test_a_busy_nic_beside_the_path_is_not_what_it_waits_for():
+    busy = {"communication_share": 0.9, "message_rate": 0.8, "utilisation_active": 0.1, "proxy_busy": 0.1}
+    assert decide(known(**busy, nic_share=0.8)).path == "wire-bound/rate"
+    assert decide(known(**busy, nic_share=0.1)).path == "inconclusive"
+
+
+def test_of_two_full_ceilings_the_fuller_is_named():
+    wire = {"communication_share": 0.9, "utilisation_active": 0.8, "nic_share": 0.9}
+    assert decide(known(**wire, message_rate=0.5)).path == "wire-bound/bandwidth"
+    assert decide(known(**wire, message_rate=0.9)).path == "inconclusive"
+
+
+@pytest.mark.parametrize("other", [{"message_rate": 0.6}, {"delta_fence": 0.25}, {"delta_issue_upper": 0.4}])
+def test_latency_is_not_left_over_where_something_else_takes_a_good_part(other):
+    assert decide(known(**{**QUIET_WIRE, **ALL_BUT_LATENCY, **other})).path == "inconclusive"
+
+
 def test_a_flat_load_curve_alone_is_inconclusive():
     verdict = decide(known(elasticity_load=0.0, communication_share=0.8))
     assert verdict.path == "inconclusive"
