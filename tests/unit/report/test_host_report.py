@@ -6,16 +6,22 @@ import json
 from pathlib import Path
 
 import jsonschema
+import numpy as np
+import polars as pl
+import pytest
 from operation_runs import every_outcome
 from stack_files import events, sampling, write
 
 from efaprof import report
+from efaprof.analyzers.intervals import covering, union
+from efaprof.report import host_report
 from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
 from efaprof.report.attribution_sections import attribution_heading, attribution_sections
 from efaprof.report.host_report import host_section
 from efaprof.report.sections import as_terminal
 from efaprof.trace.reader import open_tables
+from efaprof.trace.steady import Steady, write_steady
 
 SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.attribution.1.json").read_text())
 
@@ -69,3 +75,39 @@ def test_samples_that_cannot_be_read_are_said(tmp_path):
     text = as_terminal(attribution_heading(made), attribution_sections(made))
     assert "Python was to be sampled, and no stack was" in text
     assert "raw/python-1-0.json: Python stacks not read" in text
+
+
+def test_marked_steps_without_gaps_are_taken_whole(tmp_path):
+    run = write_steady(tmp_path / "run", Steady(steps=5))
+    tables = open_tables(run)
+    pid = int(tables.processes.filter(pl.col("producer") != "parent")["pid"][0])
+    # Stamps end at the recording's end, so that one frame covers all of it.
+    last_us = tables.facts.last_ns // 1000
+    placed = {"spawned_ns": 0, "running_ns": 0, "ended_ns": tables.facts.last_ns + 500}
+    write(run.path, events(pid, [(0, last_us, "main;engine")]), sampling(pid, **placed))
+    found = host_section(run, tables)
+    assert found is not None
+    assert found.time is not None
+    assert (found.time.window, found.time.note) == ("decode steps", "there are no gaps")
+    assert found.time.functions[0].function == "engine"
+    assert found.time.sampled_ns == found.time.window_ns > 0
+
+
+@pytest.mark.parametrize(
+    ("lengths_us", "window", "ns"), [((50, 3), "launch and idle gaps", 50_000), ((9, 9, 9), "decode steps", 400_000)]
+)
+def test_gaps_answer_when_most_of_them_are_longer_than_the_samples_are_sure(
+    tmp_path, monkeypatch, lengths_us, window, ns
+):
+    run = every_outcome(tmp_path / "efaprof-client")
+    begin = np.arange(len(lengths_us), dtype=np.int64) * 100_000
+    gaps = union(begin, begin + np.array(lengths_us) * 1000)
+    monkeypatch.setattr(host_report, "_marked", lambda _run, _tables: ({100: covering(0, 400_000)}, {100: gaps}))
+    tables = open_tables(run)
+    tables.facts.records["mark"] = 5
+    placed = {"spawned_ns": 0, "running_ns": 0, "ended_ns": 400_000}
+    write(run.path, events(100, [(0, 400, "main")]), sampling(100, **placed), rate_hz=50_000)  # sure within 10 µs
+    found = host_section(run, tables)
+    assert found is not None
+    assert found.time is not None
+    assert (found.time.window, found.time.window_ns) == (window, ns)
