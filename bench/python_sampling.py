@@ -1,0 +1,94 @@
+"""What `record --python` costs a busy Python program: its speed with py-spy looking at it, over that without, in one run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+from efaprof.session import host, pyspy
+
+SLICE_S = 0.5
+ROUNDS = 12
+ARMS = (
+    ("100 Hz", "--rate", "100", "--nonblocking"),
+    ("500 Hz", "--rate", "500", "--nonblocking"),
+    ("100 Hz, native frames (stops it)", "--rate", "100", "--native"),
+)
+# Counts loops with a stack of some depth until a line comes in, then prints how many it did a second.
+WORKER = f"""
+import sys, time
+def work(depth, until):
+    if depth: return work(depth - 1, until)
+    count = 0
+    while time.perf_counter() < until:
+        for _ in range(2000): pass
+        count += 1
+    return count
+for _ in sys.stdin:
+    start = time.perf_counter()
+    count = work(20, start + {SLICE_S})
+    print(count / (time.perf_counter() - start), flush=True)
+"""
+
+
+def speed(worker: subprocess.Popen[str]) -> float:
+    """Loops a second over one slice."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+    return float(worker.stdout.readline())
+
+
+def sampled(worker: subprocess.Popen[str], options: tuple[str, ...]) -> tuple[float, float]:
+    """Loops a second under py-spy, and the part of a core that py-spy took meanwhile."""
+    command = [str(pyspy.find_program()), "record", "--pid", str(worker.pid), "--idle", "--threads", "--format",
+               "chrometrace", "--output", os.devnull, *options]  # fmt: skip
+    spy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(0.3)  # it reads the interpreter's symbols first
+    before = _cpu_s(spy.pid)
+    found = speed(worker)
+    used = (_cpu_s(spy.pid) - before) / SLICE_S
+    spy.send_signal(signal.SIGINT)
+    spy.wait()
+    return found, used
+
+
+def _cpu_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        user, system = file.read().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Print the table."""
+    machine = host.describe()
+    print(
+        f"{machine.cpu_model}, {machine.cpus} cores; median of {ROUNDS} pairs of {SLICE_S:g} s, 95 % interval of the median"
+    )
+    print(f"{'py-spy at':<34}{'speed':>8}{'95 %':>18}{'py-spy, of a core':>20}")
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        speed(worker)
+        for name, *options in ARMS:
+            ratios, shares = [], []
+            for number in range(ROUNDS):  # A B, B A, …: drift of the machine cancels out
+                plain = speed(worker) if number % 2 else None
+                found, used = sampled(worker, tuple(options))
+                plain = plain or speed(worker)
+                ratios.append(found / plain)
+                shares.append(used)
+            ratios.sort()
+            low, high = ratios[2], ratios[-3]  # of 12: binomial, 96 %
+            middle = statistics.median(ratios)
+            print(f"{name:<34}{middle:>8.3f}{f'[{low:.3f}, {high:.3f}]':>18}{statistics.median(shares):>19.1%}")
+        worker.terminate()
+
+
+if __name__ == "__main__":
+    main()
