@@ -1,4 +1,4 @@
-"""What `record --python` costs a busy Python program: its speed with py-spy looking at it, over that without, in one run."""
+"""What `record --python` costs a busy Python program: its speed under py-spy over that without, in one run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from efaprof.session import host, pyspy
 
@@ -59,17 +60,14 @@ def sampled(worker: subprocess.Popen[str], options: tuple[str, ...]) -> tuple[fl
 
 
 def _cpu_s(pid: int) -> float:
-    with open(f"/proc/{pid}/stat") as file:
-        user, system = file.read().rpartition(")")[2].split()[11:13]
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
     """Print the table."""
     machine = host.describe()
-    print(
-        f"{machine.cpu_model}, {machine.cpus} cores; median of {ROUNDS} pairs of {SLICE_S:g} s, 95 % interval of the median"
-    )
+    print(f"{machine.cpu_model}, {machine.cpus} cores; median of {ROUNDS} pairs of {SLICE_S:g} s and its 95 % interval")
     print(f"{'py-spy at':<34}{'speed':>8}{'95 %':>18}{'py-spy, of a core':>20}")
     with subprocess.Popen(
         [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
