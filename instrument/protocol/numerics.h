@@ -49,7 +49,7 @@ EFAPROF_HD uint8_t fp8_bits(float value) {
         code = ((size + 0x7FFFFu + (size >> 20 & 1u)) >> 20) - (120u << 3);
         if (code > 0x7Eu) code = 0x7Eu;
     }
-    return static_cast<uint8_t>(bits >> 24 & 0x80u | code);
+    return static_cast<uint8_t>((bits >> 24 & 0x80u) | code);
 }
 
 // −4 … 4, with all 24 bits of a float in use.

@@ -85,6 +85,8 @@ void Endings::tell() {
         shared.t_told = now;
         shared.last_seq = last_seq_;
         shared.last_channel = last_channel_;
+        if (engine_.journal != nullptr)
+            engine_.journal->note_move({shared.prefix + count, now, last_seq_, last_channel_});
         protocol::store_release(&shared.prefix, shared.prefix + count);
         for (size_t i = 0; is_told_ && i < count; i++)
             record_stage(EFAPROF_STAGE_TOLD, finished[i].t_seen, now, finished[i].words);

@@ -218,13 +218,23 @@ void Fabric::connect(const Contact *contacts, uint32_t ranks) {
     }
 }
 
+// One write whose doorbell may wait for the next one's.
+ssize_t Fabric::post_deferred(const Write &write) {
+    iovec local = {const_cast<void *>(write.source), write.bytes};
+    fi_rma_iov remote = {bases_[write.peer] + write.offset, write.bytes, keys_[write.peer]};
+    fi_msg_rma message = {&local, &descriptor_, 1, addresses_[write.peer], &remote, 1, write.context, write.imm};
+    uint64_t flags = info_->tx_attr->op_flags & FI_DELIVERY_COMPLETE;
+    return fi_writemsg(endpoint_, &message, flags | FI_MORE | (write.has_imm ? FI_REMOTE_CQ_DATA : 0));
+}
+
 int Fabric::post(const Write &write) {
     fi_addr_t address = addresses_[write.peer];
     uint64_t remote = bases_[write.peer] + write.offset, key = keys_[write.peer];
-    ssize_t result = write.has_imm ? fi_writedata(endpoint_, write.source, write.bytes, descriptor_, write.imm, address,
-                                                  remote, key, write.context)
-                                   : fi_write(endpoint_, write.source, write.bytes, descriptor_, address, remote, key,
-                                              write.context);
+    ssize_t result = write.has_more  ? post_deferred(write)
+                     : write.has_imm ? fi_writedata(endpoint_, write.source, write.bytes, descriptor_, write.imm,
+                                                    address, remote, key, write.context)
+                                     : fi_write(endpoint_, write.source, write.bytes, descriptor_, address, remote, key,
+                                                write.context);
     if (result == 0 || result == -FI_EAGAIN) return static_cast<int>(result);
     fail(Cause::Failed, "a write of %u bytes to rank %u was refused: %s", write.bytes, write.peer,
          fi_strerror(static_cast<int>(-result)));

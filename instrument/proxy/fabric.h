@@ -37,6 +37,7 @@ struct Write {
     bool has_imm;
     uint32_t imm;
     void *context; // of type fi_context2, stays valid until its completion
+    bool has_more; // another follows at once: the doorbell may wait for it
 };
 
 // For whoever drives the endpoint's queues beside libfabric.
@@ -82,6 +83,7 @@ public:
 private:
     void choose(const FabricOptions &options);
     fid_mr *reg(void *memory, size_t bytes, uint64_t access, uint64_t key);
+    ssize_t post_deferred(const Write &write);
     void post_receive(void *context);
     void post_receives();
 

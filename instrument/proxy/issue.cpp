@@ -9,8 +9,6 @@ namespace efaprof::dispatch {
 
 namespace {
 
-constexpr uint32_t BATCH = 32; // commands posted before completions get their turn
-
 bool is_due(uint64_t since, uint64_t delay) {
     return delay == 0 || efaprof_now() >= since + delay;
 }
@@ -29,7 +27,7 @@ Issuer::~Issuer() {
 
 uint32_t Issuer::turn() {
     uint64_t before = posted_total_;
-    while (posted_total_ - before < BATCH && advance()) {
+    for (left_ = engine_.drain; left_ != 0 && advance();) {
     }
     if (step_ == Step::Ring) protocol::write_tail(ring_); // the ring is empty, or the batch is over
     return static_cast<uint32_t>(posted_total_ - before);
@@ -39,18 +37,27 @@ uint32_t Issuer::turn() {
 bool Issuer::see() {
     if (!protocol::peek(ring_, command_)) return false;
     uint64_t now = efaprof_now();
+    if (engine_.journal != nullptr) translate(now);
     if (engine_.delays.ring != 0 && now < command_.t_push + engine_.delays.ring) return false;
     seq_ = ring_.next;
     if (command_.seq != static_cast<uint32_t>(seq_))
         fail(Cause::Failed, "the ring is broken: command %llu carries number %u", static_cast<unsigned long long>(seq_),
              command_.seq);
     protocol::take(ring_);
+    if (engine_.journal != nullptr && command_.t_push > now) engine_.journal->violations++;
     // A processor may read its clock ahead of the load that found the command: by some nanoseconds, before its push.
     t_seen_ = t_passed_ = now > command_.t_push ? now : command_.t_push;
     depth_ = protocol::waiting_log2(ring_);
     eagain_ = 0;
     is_fenced_ = false;
     return true;
+}
+
+// A kernel's clock is not ours. Without stamps it gives no time: then the command counts as pushed when it is seen.
+void Issuer::translate(uint64_t now) {
+    Journal &journal = *engine_.journal;
+    t_enter_ = command_.t_push == 0 ? 0 : journal.clock.ticks_at(command_.t_push - protocol::enter_ns(command_.flags));
+    command_.t_push = command_.t_push == 0 ? now : journal.clock.ticks_at(command_.t_push);
 }
 
 // True once every earlier command to the peer has completed.
@@ -61,6 +68,16 @@ bool Issuer::pass_fence() {
     }
     t_passed_ = is_fenced_ ? efaprof_now() : t_seen_;
     return true;
+}
+
+// Another command will be posted right behind this one, so its doorbell can serve both. Not when something could come
+// between: a fence waits for completions, and what has not been announced does not complete.
+bool Issuer::has_more() const {
+    if (!engine_.has_more || left_ == 1 || engine_.delays.proxy + engine_.delays.libfabric != 0) return false;
+    protocol::Consumer ahead = ring_;
+    protocol::Command next;
+    return protocol::peek(ahead, next) && (next.flags & protocol::FLAG_FENCE) == 0 && engine_.delays.ring == 0 &&
+           seq_ + 1 - protocol::load_acquire(&engine_.completions.prefix) < engine_.slot_count;
 }
 
 // One move of the command at the head; false when it must wait.
@@ -111,7 +128,8 @@ bool Issuer::post() {
                    uint64_t{command_.dst_off} * protocol::UNIT_BYTES,
                    (command_.flags & protocol::FLAG_IMM) != 0,
                    protocol::pack_imm(engine_.rank, command_.channel, command_.flags >> protocol::WIRE_SHIFT),
-                   &slot.context};
+                   &slot.context,
+                   has_more()};
     if (engine_.fabric.post(write) == -FI_EAGAIN) {
         eagain_++;
         return false;
@@ -120,6 +138,7 @@ bool Issuer::post() {
     protocol::store_release(&slot.t_returned, now);
     posted_[command_.peer]++;
     posted_total_++;
+    left_--;
     record(now);
     step_ = Step::Ring;
     return true;
@@ -127,6 +146,7 @@ bool Issuer::post() {
 
 void Issuer::record(uint64_t t_returned) const {
     OpWords words = words_of(engine_.op_of(seq_), command_);
+    if (t_enter_ != 0) record_stage(EFAPROF_STAGE_KERNEL, t_enter_, command_.t_push, words);
     record_stage(EFAPROF_STAGE_RING, command_.t_push, t_seen_, words, 0, depth_);
     if ((command_.flags & protocol::FLAG_FENCE) != 0) record_stage(EFAPROF_STAGE_FENCE, t_seen_, t_passed_, words);
     record_stage(EFAPROF_STAGE_PROXY, t_passed_, t_call_, words);

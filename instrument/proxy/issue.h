@@ -25,18 +25,22 @@ private:
 
     bool advance();
     bool see();
+    void translate(uint64_t now);
     bool pass_fence();
     bool post();
+    bool has_more() const;
     void record(uint64_t t_returned) const;
 
     Engine &engine_;
     protocol::Consumer ring_;
     uint64_t *posted_; // [peer]
     uint64_t posted_total_ = 0;
+    uint32_t left_ = 0; // commands that this turn may still post
 
     Step step_ = Step::Ring;
     protocol::Command command_ = {};
     uint64_t seq_ = 0;
+    uint64_t t_enter_ = 0; // of a kernel's command; 0: its lane records that itself
     uint64_t t_seen_ = 0, t_passed_ = 0, t_call_ = 0;
     uint32_t eagain_ = 0;
     uint8_t depth_ = 0;

@@ -81,6 +81,7 @@ void Receiver::tell(uint32_t src, uint32_t channel, uint64_t seq, bool is_held) 
         Told &told = engine_.told[word];
         told.wire_seq = seq;
         told.t_sig = now;
+        if (engine_.journal != nullptr) engine_.journal->handover(word, told.count + 1) = {seq, now};
         protocol::store_release(&told.count, told.count + 1);
     }
     auto x = static_cast<uint16_t>((is_held ? RX_HELD : 0) | (is_signal ? RX_SIGNAL : 0));

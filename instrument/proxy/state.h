@@ -9,6 +9,7 @@
 #include "../protocol/heap.h"
 #include "delay.h"
 #include "fabric.h"
+#include "journal.h"
 
 namespace efaprof::dispatch {
 
@@ -49,6 +50,8 @@ struct Engine {
     bool has_imm;
     uint64_t slot_count; // power of two: most operations in flight
     Delays delays;
+    uint32_t drain; // commands posted before completions get their turn
+    bool has_more;  // several posts share a doorbell (FI_MORE)
     Fabric fabric;
 
     uint8_t *memory; // registered, laid out by `heap`
@@ -61,6 +64,7 @@ struct Engine {
     Completions completions;
     uint64_t *completed; // [peer], completer
     Told *told;          // [source][channel], receiver
+    Journal *journal;    // of a lane on a GPU, else null
     uint32_t is_over;    // lane → the other threads: nothing more will come
     uint32_t is_resting; // lane → the other threads: nothing will come for a while; look now and then
     Stop *stop;          // where the other threads' failures go; null: they end the process

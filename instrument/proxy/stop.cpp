@@ -11,6 +11,7 @@ namespace {
 Stop *shared = nullptr;
 uint32_t own_rank = 0;
 thread_local Guard *innermost = nullptr;
+void (*before_exit)() = nullptr;
 
 Stop *stop_here() {
     return innermost == nullptr ? shared : innermost->stop;
@@ -30,6 +31,7 @@ void write_cause(Stop &stop, uint32_t rank, Cause cause, const char *format, va_
 
 [[noreturn]] void leave(int code) {
     if (innermost != nullptr) longjmp(innermost->place, 1);
+    if (before_exit != nullptr) before_exit();
     _exit(code); // not exit(): other threads of this rank are inside libfabric
 }
 
@@ -38,6 +40,10 @@ void write_cause(Stop &stop, uint32_t rank, Cause cause, const char *format, va_
 void set_stop(Stop *stop, uint32_t rank) {
     shared = stop;
     own_rank = rank;
+}
+
+void call_before_exit(void (*call)()) {
+    before_exit = call;
 }
 
 Guard *&guard_of_thread() {

@@ -30,6 +30,8 @@ struct Stop {
 // The shared record and this process's rank, before the first of the calls below.
 void set_stop(Stop *stop, uint32_t rank);
 bool is_stopped();
+// For what must not be left running behind this process: called by the thread that ends it early.
+void call_before_exit(void (*call)());
 
 // Records the cause unless another rank was first, tells the others to stop, ends this process; inside `guarded` it
 // ends only what is guarded.

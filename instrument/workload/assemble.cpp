@@ -47,6 +47,8 @@ void set_up(Engine &engine, const Options &options, double ticks_per_ns, uint32_
     engine.ranks = static_cast<uint16_t>(shape.ranks);
     engine.channels = static_cast<uint16_t>(shape.channels);
     engine.slot_count = options.window;
+    engine.drain = options.drain;
+    engine.has_more = options.has_more;
     engine.delays = delays_of(options.inject, ticks_per_ns);
     engine.heap = protocol::heap_of(shape);
     engine.ring_capacity = options.ring;
@@ -81,7 +83,8 @@ void open_fabric(Engine &engine, const Options &options, uint32_t threads) {
 void record_identity(const Engine &engine, const Options &options) {
     record_counter("job.rank", engine.rank, GAUGE);
     record_counter("job.ranks", engine.ranks, GAUGE);
-    record_note("emulated: kernel is a CPU thread", 1);
+    if (options.device == Device::Cpu) record_note("emulated: kernel is a CPU thread", 1);
+    if (options.device == Device::Cuda) record_note("payload: in pinned host memory, not in the GPU's", 1);
     const struct {
         const char *name;
         uint64_t ns;

@@ -9,6 +9,14 @@
 
 namespace efaprof::dispatch {
 
+// Of the kernels of a rank on a GPU, over all counted layers.
+struct GpuTimes {
+    uint32_t dispatch_p50_ns, dispatch_p99_ns, combine_p50_ns, combine_p99_ns;
+    uint32_t clock_error_ns, clock_samples;
+    double clock_drift_ppm;
+    uint64_t violations; // events that came before their cause, on the clocks as fitted
+};
+
 struct Result {
     LaneCounts lane;
     uint64_t verified; // tokens
@@ -16,6 +24,7 @@ struct Result {
     uint32_t threads;
     bool has_imm;
     char provider[48];
+    GpuTimes gpu;
 };
 
 struct Barrier {

@@ -1,15 +1,37 @@
-// efaprof-dispatch: the instrumented proxy path on a CPU.
+// efaprof-dispatch: the instrumented dispatch paths, with kernels on a CPU or on GPUs.
+#include <stdio.h>
 #include <string.h>
 
+#include "../gpu/library.h"
+#include "../gpu/mps.h"
 #include "launch.h"
 #include "ring_bench.h"
 #include "summary.h"
 
+namespace {
+
+using namespace efaprof::dispatch;
+
+// Ranks that share a GPU need a service around them.
+int launch_on_gpus(Job &job) {
+    char why[240];
+    Mps mps;
+    set_stop(&job.stop, 0);
+    if (!open_gpu_library(why, sizeof why) || !mps.start(job.options.shape.ranks, why, sizeof why)) {
+        fprintf(stderr, "efaprof-dispatch: %s\n", why);
+        return EXIT_REFUSED;
+    }
+    int code = launch(job);
+    mps.stop();
+    return code;
+}
+
+} // namespace
+
 int main(int count, char **words) {
-    using namespace efaprof::dispatch;
     if (count > 1 && strcmp(words[1], "ring") == 0) return bench_ring(count - 1, words + 1);
     Job *job = make_job(parse_options(count, words));
-    int code = launch(*job);
+    int code = job->options.device == Device::Cuda ? launch_on_gpus(*job) : launch(*job);
     if (code != 0) return code;
     if (!is_all_verified(*job)) return EXIT_FAILED;
     print_summary(*job);

@@ -25,6 +25,12 @@ constexpr const char *HELP =
     "  --signal MODE           imm, fence or fence-batch\n"
     "  --provider NAME         of libfabric: tcp, shm, efa, efa-direct, …\n"
     "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
+    "  --device cpu|cuda       where the kernel runs: a CPU thread (emulated) or a GPU\n"
+    "  --dtype f32|bf16|fp8    of a token's elements; f32 on a CPU, bf16 or fp8 (with a scale per 128) on a GPU\n"
+    "  --drain N               commands posted before completions get their turn\n"
+    "  --more                  posts that follow each other share a doorbell (FI_MORE)\n"
+    "  --pin                   threads stay on the NUMA node of the GPU\n"
+    "  --no-stamps             no stamps in the GPU's kernels, for what they cost\n"
     "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
     "  --path PATH             proxy: a proxy posts; gdaki: the kernel posts work queue entries by itself (EFA)\n"
     "  --queues SOURCE         gdaki: libfabric (efa gda ops), verbs, or auto: the first that is there\n"
@@ -36,8 +42,8 @@ constexpr const char *HELP =
     "  --timeout S             fail when a lane waits that long for a peer\n"
     "  --seed N --json\n"
     "\n"
-    "usage: efaprof-dispatch ring [--commands N] [--trips N] [--json]\n"
-    "Speed of the ring alone, between two threads.\n";
+    "usage: efaprof-dispatch ring [--device cpu|cuda] [--commands N] [--trips N] [--json]\n"
+    "Speed of the ring alone, between two threads, or between a GPU's kernel and a thread.\n";
 
 [[noreturn, gnu::format(printf, 1, 2)]] void refuse(const char *format, ...) {
     va_list arguments;
@@ -111,6 +117,23 @@ SignalMode signal_of(const char *text) {
     refuse("--signal must be imm, fence or fence-batch, not %s", text);
 }
 
+Device device_of(const char *text) {
+    if (strcmp(text, "cpu") == 0) return Device::Cpu;
+    if (strcmp(text, "cuda") == 0) return Device::Cuda;
+    refuse("--device must be cpu or cuda, not %s", text);
+}
+
+uint32_t element_bytes(const char *text) {
+    constexpr struct {
+        const char *name;
+        uint32_t bytes;
+    } TYPES[] = {{"f32", 4}, {"bf16", 2}, {"fp8", 1}};
+    for (const auto &type : TYPES) {
+        if (strcmp(text, type.name) == 0) return type.bytes;
+    }
+    refuse("--dtype must be f32, bf16 or fp8, not %s", text);
+}
+
 Path path_of(const char *text) {
     if (strcmp(text, "proxy") == 0) return Path::Proxy;
     if (strcmp(text, "gdaki") == 0) return Path::Gdaki;
@@ -136,8 +159,25 @@ uint32_t power_of_two(const char *name, const char *text, uint32_t least, uint32
     return value;
 }
 
+// What the kernels of the GPU path are written for.
+void check_device(const Options &options) {
+    const protocol::Shape &shape = options.shape;
+    if (options.device == Device::Cpu) {
+        if (shape.element_bytes != sizeof(float)) refuse("--dtype bf16 and fp8 are types of --device cuda");
+        return;
+    }
+    uint32_t unit = shape.element_bytes == 1 ? 128 : 8;
+    if (shape.element_bytes == sizeof(float)) refuse("--device cuda moves --dtype bf16 or fp8");
+    if (shape.hidden % unit != 0 || shape.hidden > 32768)
+        refuse("--hidden %u: a kernel moves whole vectors, multiples of %u up to 32768", shape.hidden, unit);
+    if (options.ring < 64)
+        refuse("--ring %u: a warp pushes 32 commands at a time, so it must be 64 or more", options.ring);
+    if (shape.experts / shape.ranks > 2048) refuse("--experts: at most 2048 of a rank with --device cuda");
+}
+
 void check(const Options &options) {
     const protocol::Shape &shape = options.shape;
+    check_device(options);
     if (options.path == Path::Gdaki && strcmp(options.provider, "efa-direct") != 0)
         refuse("--path gdaki posts to an EFA device, not through provider %s: use --provider efa-direct",
                options.provider);
@@ -175,6 +215,12 @@ enum Code {
     PROVIDER,
     THREADS,
     RING,
+    DEVICE,
+    DTYPE,
+    DRAIN,
+    MORE,
+    PIN,
+    NO_STAMPS,
     WINDOW_CODE,
     INJECT,
     LATE,
@@ -206,6 +252,12 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"provider", required_argument, nullptr, PROVIDER},
                                    {"threads", required_argument, nullptr, THREADS},
                                    {"ring", required_argument, nullptr, RING},
+                                   {"device", required_argument, nullptr, DEVICE},
+                                   {"dtype", required_argument, nullptr, DTYPE},
+                                   {"drain", required_argument, nullptr, DRAIN},
+                                   {"more", no_argument, nullptr, MORE},
+                                   {"pin", no_argument, nullptr, PIN},
+                                   {"no-stamps", no_argument, nullptr, NO_STAMPS},
                                    {"window", required_argument, nullptr, WINDOW_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
                                    {"late", required_argument, nullptr, LATE},
@@ -256,6 +308,12 @@ void take(Options &options, int code, const char *text) {
     case SEED: options.seed = number("seed", text, 0, UINT64_MAX); break;
     case PROVIDER: options.provider = text; break;
     case THREADS: options.threads = strcmp(text, "auto") == 0 ? 0 : number32("threads", text, 2, 3); break;
+    case DEVICE: options.device = device_of(text); break;
+    case DTYPE: options.shape.element_bytes = element_bytes(text); break;
+    case DRAIN: options.drain = number32("drain", text, 1, 1 << 20); break;
+    case MORE: options.has_more = true; break;
+    case PIN: options.is_pinned = true; break;
+    case NO_STAMPS: options.has_stamps = false; break;
     case RING: options.ring = power_of_two("ring", text, 2, 1 << 20); break;
     case WINDOW_CODE: options.window = power_of_two("window", text, 1, protocol::WINDOW / 2); break;
     case TIMEOUT: options.timeout_s = number32("timeout", text, 1, 3600); break;

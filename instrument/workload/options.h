@@ -20,6 +20,7 @@ struct Inject {
     uint64_t kernel_ns, ring_ns, proxy_ns, libfabric_ns, nic_ns, rx_ns;
 };
 
+enum class Device : uint8_t { Cpu, Cuda };
 
 enum class Path : uint8_t { Proxy, Gdaki };
 
@@ -45,6 +46,11 @@ struct Options {
     uint32_t ring = 1024;    // commands
     uint32_t window = 256;   // operations in flight
     uint32_t timeout_s = 60; // longest wait of a lane
+    uint32_t drain = 32;     // commands posted before completions get their turn
+    bool has_more = false;   // several posts share a doorbell
+    Device device = Device::Cpu;
+    bool has_stamps = true; // of a GPU's kernels
+    bool is_pinned = false; // threads stay on the GPU's NUMA node
     Path path = Path::Proxy;
     Posting posting;
     Inject inject = {};

@@ -6,6 +6,7 @@
 
 #include "../gda/carrier.h"
 #include "../gda/open.h"
+#include "../gpu/rank.h"
 #include "../proxy/loop.h"
 #include "../proxy/wait.h"
 #include "assemble.h"
@@ -110,6 +111,16 @@ void name_provider(Job &job, const Engine &engine, const char *name) {
     snprintf(result.provider, sizeof result.provider, "%s", name);
 }
 
+// The same with kernels on a GPU.
+void run_gpu(Job &job, Engine &engine, uint32_t threads) {
+    GpuSteps steps(engine, job);
+    meet(job);
+    uint64_t wall = steps.run();
+    report(job, engine, steps.counts(), steps.verified(), wall, threads);
+    job.results[engine.rank].gpu = steps.times();
+    meet(job);
+}
+
 void run_proxy(Job &job, Engine &engine) {
     uint32_t threads = thread_count(job.options);
     open_fabric(engine, job.options, threads);
@@ -118,8 +129,12 @@ void run_proxy(Job &job, Engine &engine) {
     name_provider(job, engine, engine.fabric.provider_name());
     Threads others;
     others.start(engine, threads);
-    RingCarrier ring(engine);
-    run_steps(job, engine, ring, threads);
+    if (job.options.device == Device::Cuda) {
+        run_gpu(job, engine, threads);
+    } else {
+        RingCarrier ring(engine);
+        run_steps(job, engine, ring, threads);
+    }
     __atomic_store_n(&engine.is_over, 1u, __ATOMIC_RELEASE);
     others.join();
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../gpu/library.h"
 #include "../protocol/ring_check.h"
 #include "../proxy/wait.h"
 #include "job.h"
@@ -153,21 +154,69 @@ uint64_t number(const char *name, const char *text) {
     return value;
 }
 
-void take_options(Bench &bench, bool &is_json, int count, char **words) {
+void take_options(Bench &bench, bool &is_json, bool &is_on_gpu, int count, char **words) {
     for (int i = 1; i < count; i++) {
         const char *value = i + 1 < count ? words[i + 1] : "nothing";
         if (strcmp(words[i], "--json") == 0) {
             is_json = true;
+        } else if (strcmp(words[i], "--device") == 0 && (strcmp(value, "cpu") == 0 || strcmp(value, "cuda") == 0)) {
+            is_on_gpu = strcmp(words[++i], "cuda") == 0;
         } else if (strcmp(words[i], "--commands") == 0) {
             bench.commands = number(words[i++], value);
         } else if (strcmp(words[i], "--trips") == 0) {
             bench.trips = number(words[i++], value);
         } else {
-            fprintf(stderr, "efaprof-dispatch ring: %s is not an option; there are --commands, --trips, --json\n",
+            fprintf(stderr,
+                    "efaprof-dispatch ring: %s is not an option, or not a whole one; there are --device cpu|cuda, "
+                    "--commands, --trips, --json\n",
                     words[i]);
             exit(EXIT_REFUSED);
         }
     }
+}
+
+void print_gpu(const gpu::RingRates &rates, const gpu::DeviceFacts &facts, bool is_json) {
+    if (!is_json) {
+        printf("%s: round trip p50 %.0f ns (p99 %.0f, least %.0f), without a release %.0f ns; M commands/s: one thread "
+               "%.2f, one warp %.1f, four a lane %.1f, drained by one core %.1f\n",
+               facts.name, rates.trip_p50_ns, rates.trip_p99_ns, rates.trip_least_ns, rates.relaxed_p50_ns,
+               rates.thread_per_s / 1e6, rates.warp_per_s / 1e6, rates.batch_per_s / 1e6, rates.drain_per_s / 1e6);
+        return;
+    }
+    printf("{\"device\": \"cuda\", \"gpu\": \"%s\", \"driver\": %d, \"timer_step_ns\": %u, \"capacity\": %u, "
+           "\"commands\": %llu, \"wrong\": %llu, \"trips\": %llu, ",
+           facts.name, facts.driver, rates.timer_step_ns, rates.capacity,
+           static_cast<unsigned long long>(rates.commands), static_cast<unsigned long long>(rates.wrong),
+           static_cast<unsigned long long>(rates.trips));
+    printf("\"round_trip_ns\": {\"p50\": %.0f, \"p99\": %.0f, \"p999\": %.0f, \"least\": %.0f}, "
+           "\"relaxed_round_trip_ns\": {\"p50\": %.0f}, ",
+           rates.trip_p50_ns, rates.trip_p99_ns, rates.trip_p999_ns, rates.trip_least_ns, rates.relaxed_p50_ns);
+    printf("\"commands_per_s\": {\"thread\": %.0f, \"warp\": %.0f, \"warp_batch\": %.0f, \"drain\": %.0f, "
+           "\"drain_eager_tail\": %.0f, \"warp_uncached_tail\": %.0f, \"warp_host_head\": %.0f}, "
+           "\"drain_looks_that_found\": %.4f}\n",
+           rates.thread_per_s, rates.warp_per_s, rates.batch_per_s, rates.drain_per_s, rates.eager_tail_per_s,
+           rates.uncached_tail_per_s, rates.host_head_per_s, rates.consumer_busy);
+}
+
+int bench_on_gpu(const Bench &bench, bool is_json, double ticks_per_ns) {
+    constexpr uint64_t TIMEOUT_NS = 20000000000;
+    char why[240];
+    gpu::RingRates rates;
+    gpu::DeviceFacts facts;
+    if (!open_gpu_library(why, sizeof why)) {
+        fprintf(stderr, "efaprof-dispatch ring: %s\n", why);
+        return EXIT_REFUSED;
+    }
+    const gpu::Api &api = gpu_library();
+    gpu::RingOptions options = {0, bench.commands, bench.trips, TIMEOUT_NS};
+    const char *fault = api.count() < 1 ? "there is no GPU here, or no driver for it" : api.facts(0, &facts);
+    if (fault == nullptr) fault = api.bench_ring(&options, efaprof_now, ticks_per_ns, &rates);
+    if (fault != nullptr) {
+        fprintf(stderr, "efaprof-dispatch ring: --device cuda: %s\n", fault);
+        return EXIT_FAILED;
+    }
+    print_gpu(rates, facts, is_json);
+    return rates.wrong == 0 ? 0 : EXIT_FAILED;
 }
 
 } // namespace
@@ -175,10 +224,11 @@ void take_options(Bench &bench, bool &is_json, int count, char **words) {
 int bench_ring(int count, char **words) {
     static Stop stop;
     static Bench bench;
-    bool is_json = false;
-    take_options(bench, is_json, count, words);
+    bool is_json = false, is_on_gpu = false;
+    take_options(bench, is_json, is_on_gpu, count, words);
     set_stop(&stop, 0);
     double ticks_per_ns = measure_ticks();
+    if (is_on_gpu) return bench_on_gpu(bench, is_json, ticks_per_ns);
     double rate = push_rate(bench, ticks_per_ns);
     clear(bench);
     protocol::Producer ring = {bench.slots, &bench.tail.value, CAPACITY, 0, 0};

@@ -3,7 +3,7 @@
 
 namespace efaprof::dispatch {
 
-// `efaprof-dispatch ring …`; returns the exit code.
+// `efaprof-dispatch ring …`, between two threads or between a GPU's kernel and one; returns the exit code.
 int bench_ring(int count, char **words);
 
 } // namespace efaprof::dispatch

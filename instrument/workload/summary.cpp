@@ -26,6 +26,41 @@ Totals total(const Job &job) {
     return totals;
 }
 
+// The slowest rank's.
+GpuTimes worst_times(const Job &job) {
+    GpuTimes worst = {};
+    for (uint32_t rank = 0; rank < job.options.shape.ranks; rank++) {
+        const GpuTimes &times = job.results[rank].gpu;
+        worst.violations += times.violations;
+        if (times.clock_error_ns > worst.clock_error_ns) worst.clock_error_ns = times.clock_error_ns;
+        if (times.dispatch_p50_ns <= worst.dispatch_p50_ns) continue;
+        uint64_t violations = worst.violations;
+        uint32_t error = worst.clock_error_ns;
+        worst = times;
+        worst.violations = violations;
+        worst.clock_error_ns = error;
+    }
+    return worst;
+}
+
+void print_gpu(const Job &job) {
+    GpuTimes times = worst_times(job);
+    printf("GPU: dispatch p50 %.2f us, combine p50 %.2f us; clocks fitted within %u ns (%u samples, %.1f ppm), %" PRIu64
+           " violations\n",
+           times.dispatch_p50_ns / 1e3, times.combine_p50_ns / 1e3, times.clock_error_ns, times.clock_samples,
+           times.clock_drift_ppm, times.violations);
+}
+
+void print_gpu_json(const Job &job) {
+    GpuTimes times = worst_times(job);
+    printf(", \"gpu\": {\"stamps\": %s, \"dispatch_us\": {\"p50\": %.3f, \"p99\": %.3f}, \"combine_us\": {\"p50\": "
+           "%.3f, \"p99\": %.3f}, \"clock_error_ns\": %u, \"clock_samples\": %u, \"clock_drift_ppm\": %.3f, "
+           "\"violations\": %" PRIu64 "}",
+           job.options.has_stamps ? "true" : "false", times.dispatch_p50_ns / 1e3, times.dispatch_p99_ns / 1e3,
+           times.combine_p50_ns / 1e3, times.combine_p99_ns / 1e3, times.clock_error_ns, times.clock_samples,
+           times.clock_drift_ppm, times.violations);
+}
+
 } // namespace
 
 bool is_all_verified(const Job &job) {
@@ -43,6 +78,7 @@ void print_summary(const Job &job) {
     Totals totals = total(job);
     double step_us = static_cast<double>(totals.wall_ns) / 1e3 / options.steps;
     if (!options.is_json) {
+        if (options.device == Device::Cuda) print_gpu(job);
         printf("%u ranks over %s (%s), %u threads a rank: %u steps of %u layers, %.1f us a step; %" PRIu64
                " operations; all %" PRIu64 " tokens verified\n",
                options.shape.ranks, first.provider, signal_name(options.signal), first.threads, options.steps,
@@ -52,10 +88,12 @@ void print_summary(const Job &job) {
     printf("{\"ranks\": %u, \"provider\": \"%s\", \"signal\": \"%s\", \"immediate\": %s, \"threads\": %u, "
            "\"layers\": %u, \"steps\": %u, \"warmup\": %u, \"wall_ns\": %" PRIu64 ", \"step_us\": %.3f, "
            "\"operations\": {\"put\": %" PRIu64 ", \"notify\": %" PRIu64 ", \"signal\": %" PRIu64
-           ", \"barrier\": %" PRIu64 "}, \"verified_tokens\": %" PRIu64 "}\n",
+           ", \"barrier\": %" PRIu64 "}, \"verified_tokens\": %" PRIu64,
            options.shape.ranks, first.provider, signal_name(options.signal), first.has_imm ? "true" : "false",
            first.threads, options.layers, options.steps, options.warmup, totals.wall_ns, step_us, totals.puts,
            totals.notifies, totals.signals, totals.barriers, totals.verified);
+    if (options.device == Device::Cuda) print_gpu_json(job);
+    printf("}\n");
 }
 
 } // namespace efaprof::dispatch

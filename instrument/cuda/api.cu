@@ -1,0 +1,18 @@
+// The library's one entry.
+#include "lane.h"
+
+namespace efaprof::gpu {
+
+namespace {
+
+constexpr Api TABLE = {API_VERSION, device_count, device_facts, open_lane, launch_step, done_of,
+                       stamps_of,   free_stamps,  spans_of,     sample_of, health_of,   exchange,
+                       stop_lane,   is_idle,      close_lane,   bench_ring};
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) const Api *efaprof_gpu_api() {
+    return &TABLE;
+}
+
+} // namespace efaprof::gpu

@@ -1,0 +1,181 @@
+// What the kernels of a lane share: their parameters, the clock, stamps, bounded waits.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include "../protocol/numerics.h"
+#include "gpu.h"
+
+namespace efaprof::gpu {
+
+using protocol::Command;
+using protocol::TokenId;
+
+constexpr unsigned WARP = 32, ALL_LANES = 0xFFFFFFFFu;
+constexpr uint32_t NO_SLOT = UINT32_MAX;
+constexpr uint32_t MOST_LOCAL_EXPERTS = 2048;
+
+// In device memory, one per lane. One kernel at a time changes it.
+struct State {
+    uint64_t head;        // number of the next command
+    uint64_t cached_tail; // of the ring
+    uint64_t phases;      // begun: how often each word of this run has been signalled
+    uint64_t stamps, stamp_limit;
+    uint64_t begin; // of the compute kernel that runs
+    uint64_t puts, notifies, signals, barriers, verified;
+    uint32_t step;
+    uint32_t ticket; // thread blocks of a kernel that have finished
+    uint32_t taken;  // the first fault writes the rest
+    Fault fault;
+};
+
+// Parameters of every kernel: by value, so that each finds them in constant memory.
+struct Kernel {
+    Setup setup; // pointers are of the device here
+    State *state;
+    uint64_t *wire;       // [peer][channel] sequenced commands so far
+    __nv_bfloat16 *x;     // [token][element]
+    int32_t *topk_expert; // [token][choice]
+    float *topk_weight;   // [token][choice]
+    uint32_t *slots;      // [token][rank]
+    uint32_t *sent;       // [rank]
+    uint32_t *sends;      // token << 8 | peer, in the order in which they are sent
+    uint32_t *send_count;
+    uint32_t *expert_counts; // [expert] choices of own tokens
+    uint32_t *packed;        // [token] the epoch in which it was written to the heap
+    uint32_t *received;      // [source]
+    __nv_bfloat16 *results;  // [token][element]
+    // In pinned memory of the host.
+    Stamp *stamps;
+    const uint64_t *stamps_read;
+    Span *spans; // [layer][dispatch, combine]
+    uint16_t *sample;
+    StepDone *done;
+    const uint64_t *stop;
+};
+
+__device__ inline uint64_t now_ns() {
+    uint64_t time;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    return time;
+}
+
+__device__ inline uint32_t load_acquire_gpu(const uint32_t *word) {
+    uint32_t value;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+__device__ inline void store_release_gpu(uint32_t *word, uint32_t value) {
+    asm volatile("st.release.gpu.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+
+__device__ inline bool has_fault(const Kernel &k) {
+    return *reinterpret_cast<const volatile uint32_t *>(&k.state->fault.code) != 0;
+}
+
+// Keeps the first fault of a run; kernels that start afterwards do nothing.
+__device__ inline void set_fault(const Kernel &k, uint32_t layer, const Fault &fault) {
+    if (atomicCAS(&k.state->taken, 0u, 1u) != 0) return;
+    Fault whole = fault;
+    whole.step = k.state->step;
+    whole.layer = layer;
+    k.state->fault = whole;
+}
+
+// Changes with every layer of every step; never 0.
+__device__ inline uint32_t epoch(const Kernel &k, uint32_t layer) {
+    return k.state->step * k.setup.layers + layer + 1;
+}
+
+__device__ inline TokenId id_of(const Kernel &k, uint32_t layer, uint32_t rank, uint32_t token) {
+    return {k.setup.seed, k.state->step, layer, rank, token};
+}
+
+// Stamps of one kernel: its place in the ring is kept in registers until the end. One thread only.
+template <bool STAMPS> class Stamper {
+public:
+    __device__ explicit Stamper(const Kernel &k) : k_(k) {
+        if constexpr (STAMPS) {
+            // Past the cache: another block of this kernel may have written them.
+            next_ = *reinterpret_cast<const volatile uint64_t *>(&k.state->stamps);
+            limit_ = *reinterpret_cast<const volatile uint64_t *>(&k.state->stamp_limit);
+        }
+    }
+    __device__ void stamp(StampKind kind, uint32_t value, uint64_t time) {
+        if constexpr (STAMPS) {
+            if (next_ < limit_) {
+                auto *at = reinterpret_cast<uint64_t *>(&k_.stamps[next_ & (k_.setup.stamp_capacity - 1)]);
+                asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};"
+                             :
+                             : "l"(at), "l"(time), "l"(uint64_t{kind} << 32 | value)
+                             : "memory");
+            }
+            next_++; // beyond the limit too: what is lost is counted
+        }
+    }
+    __device__ void now(StampKind kind, uint32_t value) {
+        if constexpr (STAMPS) stamp(kind, value, now_ns());
+    }
+    __device__ void save() {
+        if constexpr (STAMPS) k_.state->stamps = next_;
+    }
+
+private:
+    const Kernel &k_;
+    uint64_t next_ = 0, limit_ = 0;
+};
+
+// True in one thread of the kernel's last thread block, once all others have got here.
+__device__ inline bool is_last_block(const Kernel &k) {
+    __syncthreads();
+    if (threadIdx.x != 0) return false;
+    __threadfence();
+    bool is_last = atomicAdd(&k.state->ticket, 1u) == gridDim.x - 1;
+    if (is_last) k.state->ticket = 0;
+    __threadfence();
+    return is_last;
+}
+
+// Begin and end of a compute kernel. The begin is kept by the first block until the last one stamps both.
+__device__ inline void note_begin(const Kernel &k) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *reinterpret_cast<volatile uint64_t *>(&k.state->begin) = now_ns();
+}
+template <bool STAMPS> __device__ void note_end(const Kernel &k, StampKind begin, StampKind end, uint32_t value) {
+    if (!is_last_block(k)) return;
+    Stamper<STAMPS> stamper(k);
+    if (begin != 0) stamper.stamp(begin, value, *reinterpret_cast<const volatile uint64_t *>(&k.state->begin));
+    if (end != 0) stamper.now(end, value);
+    stamper.save();
+}
+
+constexpr uint32_t GAVE_UP = UINT32_MAX;
+
+// A wait of one thread for `is_ready`, bounded; returns the looks that found nothing, or GAVE_UP after a fault. The
+// clock and the host's stop word are asked now and then only: each look at host memory takes a microsecond.
+template <typename IsReady>
+__device__ uint32_t wait_for(const Kernel &k, uint32_t layer, WaitFor what, uint32_t a, uint32_t b, IsReady is_ready) {
+    constexpr uint32_t CLOCK_LOOKS = 64;
+    uint32_t polls = 0;
+    uint64_t begin = 0;
+    while (!is_ready()) {
+        if (polls++ % CLOCK_LOOKS != CLOCK_LOOKS - 1) continue;
+        uint64_t now = now_ns();
+        if (begin == 0) begin = now;
+        if (has_fault(k)) return GAVE_UP;
+        Fault fault = {};
+        fault.a = a;
+        fault.b = b;
+        fault.what = what;
+        if (now - begin > k.setup.timeout_ns)
+            fault.code = FaultCode::Timeout;
+        else if (protocol::load_relaxed(k.stop) != 0)
+            fault.code = FaultCode::Stopped;
+        else
+            continue;
+        set_fault(k, layer, fault);
+        return GAVE_UP;
+    }
+    return polls;
+}
+
+} // namespace efaprof::gpu

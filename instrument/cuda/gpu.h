@@ -1,0 +1,181 @@
+// What efaprof-dispatch and libefaprof-cuda.so say to each other. The program opens the library by name when a GPU is
+// asked for, so that it runs where there is none.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../protocol/command.h"
+#include "../protocol/heap.h"
+
+namespace efaprof::gpu {
+
+constexpr uint32_t API_VERSION = 1;
+constexpr const char *LIBRARY = "libefaprof-cuda.so";
+constexpr const char *ENTRY = "efaprof_gpu_api";
+
+// One event of a kernel, 16 bytes, in the clock of the GPU (%globaltimer, ns).
+struct alignas(16) Stamp {
+    uint64_t time;
+    uint32_t value;
+    uint16_t kind; // enum StampKind
+    uint16_t lane; // who stamped: 0, the warp that issues and waits
+};
+static_assert(sizeof(Stamp) == 16, "one store");
+
+enum StampKind : uint16_t {
+    STAMP_FILL_BEGIN = 1, // value: the layer
+    STAMP_LAYOUT_END = 2,
+    STAMP_DISPATCH_BEGIN = 3, // value: low half of the number of the next command; also of the three below
+    STAMP_DISPATCH_END = 4,
+    STAMP_COMBINE_BEGIN = 5,
+    STAMP_COMBINE_END = 6,
+    STAMP_WAIT_BEGIN = 7, // value: low half of the number of the next command
+    STAMP_WAIT_END = 8,   // value: polls
+    STAMP_EXPERTS_BEGIN = 9,
+    STAMP_EXPERTS_END = 10,
+    STAMP_REDUCE_BEGIN = 11,
+    STAMP_REDUCE_END = 12,
+    STAMP_VERIFY_BEGIN = 13,
+    STAMP_VERIFY_END = 14,
+};
+constexpr uint32_t STAMPS_OF_LAYER = 22; // fill 1, layout 1, dispatch 6, experts 2, combine 8, reduce 2, verify 2
+
+// Why a step ended early.
+enum class FaultCode : uint32_t {
+    None = 0,
+    Timeout = 1, // a wait took too long: a = rank, b = channel, got = wanted count
+    Stopped = 2, // the host said so
+    Notice = 3,  // a notice does not belong here: a = source
+    Head = 4,    // a token's head does not: a = source, b = slot
+    Payload = 5, // a token's payload differs from the reference: a = source, b = slot, element = byte
+    Routes = 6,  // its routes do: a = source, b = slot
+    Counts = 7,  // tokens or counts per expert differ: a = source, b = expert or the number of experts
+    Result = 8,  // an own token's result is out of tolerance: a = token, element, got, expected
+};
+enum class WaitFor : uint32_t { Barrier = 0, Tails = 1, Completions = 2, Room = 3, Packed = 4 };
+
+struct Fault {
+    FaultCode code;
+    uint32_t step, layer;
+    uint32_t a, b, element;
+    float got, expected;
+    WaitFor what; // of a timeout
+};
+
+// Written when a step is over; `steps` last.
+struct alignas(64) StepDone {
+    uint64_t head;   // commands pushed so far
+    uint64_t stamps; // made so far, those that found no room included
+    uint64_t puts, notifies, signals, barriers;
+    uint64_t verified; // tokens
+    Fault fault;
+    uint64_t steps; // over
+};
+
+// Begin and end of a layer's dispatch or combine kernel, whether stamps are on or not.
+struct Span {
+    uint64_t begin, end;
+};
+
+enum class Fence : uint32_t { None, EveryTail, FirstTail };
+
+// Everything a rank's kernels need. Pointers are of the host; the memory behind them is pinned by open().
+struct Setup {
+    uint32_t device; // ordinal
+    uint32_t rank;
+    protocol::Shape shape;
+    protocol::Heap heap;
+    uint32_t layers;
+    uint64_t seed;
+    uint64_t compute_ns;   // stand-in for the rest of a layer
+    uint64_t kernel_delay; // ns that every command waits before it is pushed
+    uint64_t timeout_ns;   // longest wait of a kernel
+    uint64_t corrupt_step; // tests only: damage a token in that step; UINT64_MAX: never
+    Fence fence;
+    bool has_sequenced_puts; // puts and notices carry immediates
+    bool has_imm;            // signals do
+    bool has_stamps;
+    uint64_t stamp_capacity; // a power of two
+
+    uint8_t *memory; // laid out by `heap`
+    protocol::Command *commands;
+    uint64_t ring_capacity;
+    uint64_t *ring_tail;
+    void *told; // [source][channel], a count first in each
+    uint32_t told_bytes;
+    void *completions; // the count of completed commands first
+    uint32_t completions_bytes;
+};
+
+// One round trip between the clocks: the GPU stamped `sent`, the host saw it and stamped `seen`, the GPU saw that and
+// stamped `back`. So the host's clock read `seen` when the GPU's lay between the other two.
+struct Trip {
+    uint64_t sent, seen, back;
+};
+
+struct DeviceFacts {
+    char name[96];
+    int driver, runtime; // as CUDA numbers them
+    int major, minor;
+    int numa_node; // -1: not known
+    uint32_t timer_step_ns;
+};
+
+struct RingRates {
+    uint64_t trips;
+    double trip_p50_ns, trip_p99_ns, trip_p999_ns, trip_least_ns;
+    double relaxed_p50_ns;      // a bare word there and back, without a release
+    double thread_per_s;        // one thread, a release for each command
+    double warp_per_s;          // one warp, a command a lane
+    double batch_per_s;         // one warp, four commands a lane
+    double drain_per_s;         // four warps of such batches: what the consuming core takes
+    double eager_tail_per_s;    // as drain, the tail written back after every command
+    double uncached_tail_per_s; // as warp, the tail read for every batch
+    double host_head_per_s;     // as warp, the head kept in host memory
+    uint64_t commands;
+    uint64_t wrong; // did not carry what was pushed
+    uint32_t timer_step_ns;
+    uint32_t capacity;    // commands in the ring
+    double consumer_busy; // share of the consumer's looks that found a command, while draining
+};
+
+struct RingOptions {
+    uint32_t device;
+    uint64_t commands, trips;
+    uint64_t timeout_ns;
+};
+
+struct Lane; // of the library
+
+// Calls that return text return null when all is well; else why not, valid until the next call.
+struct Api {
+    uint32_t version;
+    // Number of devices, without touching one; negative when there is no driver.
+    int (*count)();
+    const char *(*facts)(uint32_t device, DeviceFacts *facts);
+    const char *(*open)(const Setup *setup, Lane **lane);
+    // Starts the next step, which ends when done()->steps counts it.
+    const char *(*launch)(Lane *lane);
+    const StepDone *(*done)(const Lane *lane);
+    const Stamp *(*stamps)(const Lane *lane);
+    // Stamps below this number have been read.
+    void (*free_stamps)(Lane *lane, uint64_t number);
+    const Span *(*spans)(const Lane *lane); // [layer][dispatch, combine]
+    // Result of own token `step mod tokens` of the last layer, bfloat16 [hidden].
+    const uint16_t *(*sample)(const Lane *lane);
+    // Null while the device is well.
+    const char *(*health)(Lane *lane);
+    // Round trips between the clocks, between steps.
+    const char *(*exchange)(Lane *lane, uint64_t (*now)(), Trip *trips, uint32_t count);
+    // Tells the kernels to end; from any thread.
+    void (*stop)(Lane *lane);
+    // True once nothing runs any more.
+    bool (*is_idle)(Lane *lane);
+    void (*close)(Lane *lane);
+    const char *(*bench_ring)(const RingOptions *options, uint64_t (*now)(), double ticks_per_ns, RingRates *rates);
+};
+
+using Entry = const Api *(*)();
+
+} // namespace efaprof::gpu

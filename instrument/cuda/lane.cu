@@ -1,0 +1,261 @@
+// The host side of a lane on a GPU: memory, the graph of a step, the clocks.
+#include "lane.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "host.h"
+#include "verify.cuh"
+
+namespace efaprof::gpu {
+
+namespace {
+
+constexpr uint32_t PACKING_BLOCKS = 32; // beside the one that issues
+constexpr uint32_t MOST_TRIPS = 4096;
+constexpr uint64_t EXCHANGE_NS = 2000000000;
+
+} // namespace
+
+struct Lane {
+    Setup setup; // as the host sees it
+    Kernel kernel;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t step;
+    void *owned[32]; // device memory
+    uint32_t owned_count;
+    void *hosted[16]; // pinned memory of our own
+    uint32_t hosted_count;
+    void *registered[8]; // the caller's, pinned
+    uint32_t registered_count;
+    uint64_t *stop;
+    uint64_t *stamps_read;
+    StepDone *done;
+    ClockWords *clocks;
+    Trip *trips;
+};
+
+namespace {
+
+template <typename Item> const char *take(Lane &lane, Item *&memory, size_t count) {
+    void *found = nullptr;
+    EFAPROF_CUDA(cudaMalloc(&found, count * sizeof(Item)));
+    lane.owned[lane.owned_count++] = found;
+    EFAPROF_CUDA(cudaMemset(found, 0, count * sizeof(Item)));
+    memory = static_cast<Item *>(found);
+    return nullptr;
+}
+
+// Pinned, mapped memory: `host` for us, `device` for the kernels.
+template <typename Item, typename Seen> const char *host_memory(Lane &lane, Item *&host, Seen *&device, size_t count) {
+    void *found = nullptr, *seen = nullptr;
+    EFAPROF_CUDA(cudaHostAlloc(&found, count * sizeof(Item), cudaHostAllocMapped));
+    lane.hosted[lane.hosted_count++] = found;
+    memset(found, 0, count * sizeof(Item));
+    EFAPROF_CUDA(cudaHostGetDevicePointer(&seen, found, 0));
+    host = static_cast<Item *>(found);
+    device = static_cast<Seen *>(seen);
+    return nullptr;
+}
+
+// Pins the pages of the caller's memory; `memory` becomes what the kernels call it.
+template <typename Item> const char *pin(Lane &lane, Item *&memory, size_t bytes) {
+    auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    auto start = reinterpret_cast<uintptr_t>(memory), first = start / page * page;
+    size_t length = (start + bytes - first + page - 1) / page * page;
+    void *device = nullptr;
+    EFAPROF_CUDA(cudaHostRegister(reinterpret_cast<void *>(first), length, cudaHostRegisterMapped));
+    lane.registered[lane.registered_count++] = reinterpret_cast<void *>(first);
+    EFAPROF_CUDA(cudaHostGetDevicePointer(&device, reinterpret_cast<void *>(first), 0));
+    memory = reinterpret_cast<Item *>(static_cast<uint8_t *>(device) + (start - first));
+    return nullptr;
+}
+
+const char *pin_all(Lane &lane) {
+    Setup &seen = lane.kernel.setup;
+    size_t words = size_t{seen.shape.ranks} * (seen.shape.channels + 1);
+    EFAPROF_TRY(pin(lane, seen.memory, seen.heap.units * protocol::UNIT_BYTES));
+    EFAPROF_TRY(pin(lane, seen.commands, seen.ring_capacity * sizeof(Command)));
+    EFAPROF_TRY(pin(lane, seen.ring_tail, sizeof(uint64_t)));
+    auto *told = static_cast<uint8_t *>(seen.told);
+    EFAPROF_TRY(pin(lane, told, words * seen.told_bytes));
+    seen.told = told;
+    auto *completions = static_cast<uint8_t *>(seen.completions);
+    EFAPROF_TRY(pin(lane, completions, seen.completions_bytes));
+    seen.completions = completions;
+    return nullptr;
+}
+
+const char *allocate(Lane &lane) {
+    const protocol::Shape &shape = lane.setup.shape;
+    Kernel &k = lane.kernel;
+    size_t tokens = shape.tokens, elements = tokens * shape.hidden, choices = tokens * shape.topk;
+    EFAPROF_TRY(take(lane, k.state, 1));
+    EFAPROF_TRY(take(lane, k.wire, size_t{shape.ranks} * (shape.channels + 1)));
+    EFAPROF_TRY(take(lane, k.x, elements));
+    EFAPROF_TRY(take(lane, k.topk_expert, choices));
+    EFAPROF_TRY(take(lane, k.topk_weight, choices));
+    EFAPROF_TRY(take(lane, k.slots, tokens * shape.ranks));
+    EFAPROF_TRY(take(lane, k.sent, shape.ranks));
+    EFAPROF_TRY(take(lane, k.sends, tokens * shape.ranks));
+    EFAPROF_TRY(take(lane, k.send_count, 1));
+    EFAPROF_TRY(take(lane, k.expert_counts, shape.experts));
+    EFAPROF_TRY(take(lane, k.packed, tokens));
+    EFAPROF_TRY(take(lane, k.received, shape.ranks));
+    EFAPROF_TRY(take(lane, k.results, elements));
+    Stamp *stamps = nullptr;
+    Span *spans = nullptr;
+    uint16_t *sample = nullptr;
+    EFAPROF_TRY(host_memory(lane, stamps, k.stamps, lane.setup.stamp_capacity));
+    EFAPROF_TRY(host_memory(lane, spans, k.spans, size_t{lane.setup.layers} * 2));
+    EFAPROF_TRY(host_memory(lane, sample, k.sample, shape.hidden));
+    EFAPROF_TRY(host_memory(lane, lane.done, k.done, 1));
+    EFAPROF_TRY(host_memory(lane, lane.stop, k.stop, 1));
+    EFAPROF_TRY(host_memory(lane, lane.stamps_read, k.stamps_read, 1));
+    ClockWords *clocks = nullptr;
+    Trip *trips = nullptr;
+    EFAPROF_TRY(host_memory(lane, lane.clocks, clocks, 1));
+    EFAPROF_TRY(host_memory(lane, lane.trips, trips, MOST_TRIPS));
+    // Unified addressing: what the host calls them, the kernels do too.
+    if (stamps != k.stamps || spans != k.spans || sample != k.sample || clocks != lane.clocks || trips != lane.trips)
+        return failed("the device has no unified addressing");
+    return nullptr;
+}
+
+template <bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
+    const protocol::Shape &shape = lane.setup.shape;
+    uint32_t tokens = shape.tokens, packing = tokens < PACKING_BLOCKS ? tokens : PACKING_BLOCKS;
+    auto payload_bytes = static_cast<uint32_t>(protocol::payload_bytes(shape));
+    const Kernel &k = lane.kernel;
+    cudaStream_t stream = lane.stream;
+    fill<STAMPS><<<tokens, BLOCK, 0, stream>>>(k, layer);
+    layout<STAMPS><<<1, LAYOUT_BLOCK, 0, stream>>>(k);
+    dispatch<RingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, layer);
+    experts<STAMPS><<<shape.ranks * tokens, BLOCK, 0, stream>>>(k, layer);
+    combine<RingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, layer);
+    reduce<STAMPS><<<tokens, BLOCK, 0, stream>>>(k);
+    verify<STAMPS><<<shape.ranks * tokens + tokens + shape.ranks, BLOCK, payload_bytes, stream>>>(k, layer);
+}
+
+template <bool STAMPS> const char *capture(Lane &lane) {
+    auto payload_bytes = static_cast<int>(protocol::payload_bytes(lane.setup.shape));
+    EFAPROF_CUDA(cudaFuncSetAttribute(verify<STAMPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, payload_bytes));
+    EFAPROF_CUDA(cudaStreamBeginCapture(lane.stream, cudaStreamCaptureModeThreadLocal));
+    for (uint32_t layer = 0; layer < lane.setup.layers; layer++)
+        enqueue_layer<STAMPS>(lane, layer);
+    end_step<<<1, 1, 0, lane.stream>>>(lane.kernel);
+    EFAPROF_CUDA(cudaStreamEndCapture(lane.stream, &lane.graph));
+    EFAPROF_CUDA(cudaGraphInstantiate(&lane.step, lane.graph, 0));
+    // Loaded now: a kernel that is loaded while another one spins for it would never start.
+    EFAPROF_CUDA(cudaGraphUpload(lane.step, lane.stream));
+    cudaFuncAttributes attributes;
+    EFAPROF_CUDA(cudaFuncGetAttributes(&attributes, exchange_clocks));
+    EFAPROF_CUDA(cudaStreamSynchronize(lane.stream));
+    return nullptr;
+}
+
+const char *build(Lane &lane) {
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+    EFAPROF_CUDA(cudaSetDevice(static_cast<int>(lane.setup.device)));
+    EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
+    EFAPROF_TRY(allocate(lane));
+    EFAPROF_TRY(pin_all(lane));
+    return lane.setup.has_stamps ? capture<true>(lane) : capture<false>(lane);
+}
+
+int64_t monotonic_ns() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
+} // namespace
+
+const char *open_lane(const Setup *setup, Lane **lane) {
+    auto *made = static_cast<Lane *>(calloc(1, sizeof(Lane)));
+    if (made == nullptr) return failed("out of memory");
+    made->setup = made->kernel.setup = *setup;
+    const char *why = build(*made);
+    if (why != nullptr)
+        free(made); // what it holds goes with the process, which ends now
+    else
+        *lane = made;
+    return why;
+}
+
+const char *launch_step(Lane *lane) {
+    return check(cudaGraphLaunch(lane->step, lane->stream), "cudaGraphLaunch");
+}
+
+const StepDone *done_of(const Lane *lane) {
+    return lane->done;
+}
+const Stamp *stamps_of(const Lane *lane) {
+    return lane->kernel.stamps;
+}
+void free_stamps(Lane *lane, uint64_t number) {
+    protocol::store_release(lane->stamps_read, number);
+}
+const Span *spans_of(const Lane *lane) {
+    return lane->kernel.spans;
+}
+const uint16_t *sample_of(const Lane *lane) {
+    return lane->kernel.sample;
+}
+
+const char *health_of(Lane *lane) {
+    cudaError_t result = cudaStreamQuery(lane->stream);
+    return result == cudaErrorNotReady ? nullptr : check(result, "a kernel");
+}
+
+const char *exchange(Lane *lane, uint64_t (*now)(), Trip *trips, uint32_t count) {
+    if (count > MOST_TRIPS) return failed("at most %u round trips at once", MOST_TRIPS);
+    ClockWords &words = *lane->clocks;
+    uint64_t first = protocol::load_relaxed(&words.ping);
+    protocol::store_relaxed(&words.pong, first);
+    protocol::store_relaxed(&words.count, 0);
+    exchange_clocks<<<1, 1, 0, lane->stream>>>(lane->clocks, lane->trips, count, EXCHANGE_NS);
+    EFAPROF_CUDA(cudaGetLastError());
+    int64_t give_up = monotonic_ns() + static_cast<int64_t>(EXCHANGE_NS);
+    for (uint32_t trip = 0; trip < count; trip++) {
+        for (uint32_t looks = 1; protocol::load_acquire(&words.ping) != first + trip + 1; looks++) {
+            if (looks % 65536 == 0 && monotonic_ns() > give_up) return failed("the device did not answer");
+        }
+        trips[trip].seen = now();
+        protocol::store_release(&words.pong, first + trip + 1);
+    }
+    EFAPROF_CUDA(cudaStreamSynchronize(lane->stream));
+    if (protocol::load_acquire(&words.count) != count) return failed("the exchange of clocks took too long");
+    for (uint32_t trip = 0; trip < count; trip++) {
+        trips[trip].sent = lane->trips[trip].sent;
+        trips[trip].back = lane->trips[trip].back;
+    }
+    return nullptr;
+}
+
+void stop_lane(Lane *lane) {
+    protocol::store_release(lane->stop, 1);
+}
+
+bool is_idle(Lane *lane) {
+    return cudaStreamQuery(lane->stream) != cudaErrorNotReady;
+}
+
+void close_lane(Lane *lane) {
+    cudaStreamSynchronize(lane->stream);
+    cudaGraphExecDestroy(lane->step);
+    cudaGraphDestroy(lane->graph);
+    for (uint32_t i = 0; i < lane->registered_count; i++)
+        cudaHostUnregister(lane->registered[i]);
+    for (uint32_t i = 0; i < lane->hosted_count; i++)
+        cudaFreeHost(lane->hosted[i]);
+    for (uint32_t i = 0; i < lane->owned_count; i++)
+        cudaFree(lane->owned[i]);
+    cudaStreamDestroy(lane->stream);
+    free(lane);
+}
+
+} // namespace efaprof::gpu

@@ -1,0 +1,58 @@
+#include "library.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../proxy/stop.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+const gpu::Api *calls = nullptr;
+
+// Beside this program, or where the loader looks.
+void *open_library() {
+    char path[4096];
+    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length > 0) {
+        path[length] = 0;
+        char *name = strrchr(path, '/');
+        size_t room = sizeof path - static_cast<size_t>(name + 1 - path);
+        if (name != nullptr && snprintf(name + 1, room, "%s", gpu::LIBRARY) < static_cast<int>(room)) {
+            if (void *found = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return found;
+        }
+    }
+    return dlopen(gpu::LIBRARY, RTLD_NOW | RTLD_LOCAL);
+}
+
+} // namespace
+
+bool open_gpu_library(char *why, size_t bytes) {
+    void *library = open_library();
+    if (library == nullptr) {
+        snprintf(why, bytes, "--device cuda: this installation was built without CUDA (%s)", dlerror());
+        return false;
+    }
+    void *symbol = dlsym(library, gpu::ENTRY);
+    gpu::Entry entry = nullptr;
+    memcpy(&entry, &symbol, sizeof entry);
+    if (entry == nullptr || entry()->version != gpu::API_VERSION) {
+        snprintf(why, bytes, "--device cuda: %s is of another version", gpu::LIBRARY);
+        return false;
+    }
+    calls = entry();
+    return true;
+}
+
+const gpu::Api &gpu_library() {
+    return *calls;
+}
+
+void check_gpu(const char *why) {
+    if (why != nullptr) fail(Cause::Failed, "GPU: %s", why);
+}
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,304 @@
+#include "rank.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../protocol/numerics.h"
+#include "../proxy/make.h"
+#include "../proxy/wait.h"
+#include "library.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+uint64_t power_of_two(uint64_t least) {
+    uint64_t value = 1;
+    while (value < least)
+        value *= 2;
+    return value;
+}
+
+gpu::Lane *running = nullptr;
+
+// A kernel that waits for peers must not outlive its process: others share the GPU.
+void stop_running() {
+    gpu_library().stop(running);
+    constexpr timespec NAP = {0, 1000000};
+    for (int waited = 0; waited < 300 && !gpu_library().is_idle(running); waited++)
+        nanosleep(&NAP, nullptr);
+}
+
+gpu::Fence fence_of(SignalMode mode) {
+    return mode == SignalMode::Fence        ? gpu::Fence::EveryTail
+           : mode == SignalMode::FenceBatch ? gpu::Fence::FirstTail
+                                            : gpu::Fence::None;
+}
+
+int compare(const void *left, const void *right) {
+    uint32_t a = *static_cast<const uint32_t *>(left), b = *static_cast<const uint32_t *>(right);
+    return a < b ? -1 : a > b;
+}
+
+} // namespace
+
+GpuSteps::GpuSteps(Engine &engine, const Job &job)
+    : engine_(engine), job_(job), options_(job.options), gpu_(gpu_library()),
+      records_(engine, options_.layers, options_.warmup), clock_(job.ticks_per_ns),
+      stamp_capacity_(power_of_two(4ull * gpu::STAMPS_OF_LAYER * options_.layers)) {
+    for (uint32_t *&durations : durations_)
+        durations = make<uint32_t>(size_t{options_.steps} * options_.layers);
+    make_journal();
+    gpu::Setup setup = {};
+    int count = gpu_.count();
+    if (count < 1) fail(Cause::Refused, "--device cuda: there is no GPU here, or no driver for it");
+    setup.device = engine.rank % static_cast<uint32_t>(count);
+    setup.rank = engine.rank;
+    setup.shape = options_.shape;
+    setup.heap = engine.heap;
+    setup.layers = options_.layers;
+    setup.seed = options_.seed;
+    setup.compute_ns = options_.compute_ns + options_.late_ns[engine.rank];
+    setup.kernel_delay = options_.inject.kernel_ns;
+    setup.timeout_ns = options_.timeout_s * uint64_t{1000000000};
+    setup.corrupt_step =
+        options_.corrupt_step < 0 || engine.rank != 0 ? UINT64_MAX : static_cast<uint64_t>(options_.corrupt_step);
+    setup.fence = fence_of(options_.signal);
+    setup.has_sequenced_puts = options_.signal == SignalMode::Imm;
+    setup.has_imm = engine.has_imm;
+    setup.has_stamps = options_.has_stamps;
+    setup.stamp_capacity = stamp_capacity_;
+    setup.memory = engine.memory;
+    setup.commands = engine.commands;
+    setup.ring_capacity = engine.ring_capacity;
+    setup.ring_tail = engine.ring_tail;
+    setup.told = engine.told;
+    setup.told_bytes = sizeof(Told);
+    setup.completions = &engine.completions;
+    setup.completions_bytes = sizeof engine.completions;
+    static_assert(offsetof(Told, count) == 0 && offsetof(Completions, prefix) == 0, "what kernels look at comes first");
+    check_gpu(gpu_.open(&setup, &lane_));
+    running = lane_;
+    call_before_exit(stop_running);
+    describe();
+}
+
+GpuSteps::~GpuSteps() {
+    call_before_exit(nullptr);
+    gpu_.close(lane_);
+    engine_.journal = nullptr;
+    free(journal_.handed);
+    free(journal_.moves);
+    for (uint32_t *durations : durations_)
+        free(durations);
+}
+
+// Long enough for two steps: one is written down while the next runs.
+void GpuSteps::make_journal() {
+    size_t words = engine_.word_index(engine_.ranks, 0);
+    const protocol::Shape &shape = options_.shape;
+    uint64_t signals = uint64_t{shape.ranks} * (shape.channels + 1) * 2,
+             layer = signals + 2ull * shape.ranks * (shape.tokens + 1);
+    journal_.depth = 4ull * options_.layers + 8;
+    journal_.handed = make<Handover>(words * journal_.depth);
+    uint64_t moves = power_of_two(2 * layer * options_.layers);
+    journal_.moves = make<Move>(moves);
+    journal_.move_mask = moves - 1;
+    journal_.clock = {0, 0, job_.ticks_per_ns};
+    engine_.journal = &journal_;
+}
+
+void GpuSteps::describe() {
+    gpu::DeviceFacts facts;
+    check_gpu(gpu_.facts(engine_.rank % static_cast<uint32_t>(gpu_.count()), &facts));
+    char text[120];
+    snprintf(text, sizeof text, "GPU: %s", facts.name);
+    record_note(text, static_cast<uint64_t>(facts.driver));
+    record_note("gpu.timer_step_ns", facts.timer_step_ns);
+    record_note("gpu.stamps", options_.has_stamps ? 1 : 0);
+}
+
+uint64_t GpuSteps::run() {
+    uint32_t all = options_.warmup + options_.steps;
+    clock_.start(lane_, journal_.clock);
+    uint64_t start = efaprof_now();
+    for (uint32_t step = 0; step < all; step++) {
+        if (step == options_.warmup) start = efaprof_now();
+        run_step(step);
+    }
+    uint64_t end = efaprof_now();
+    check_sample(all - 1);
+    write_records();
+    records_.write_end(all, end);
+    compare_clocks();
+    record_note("gpu.clock_error_ns", clock_.error_ns());
+    record_note("gpu.clock_samples", clock_.samples());
+    record_counter("gpu.clock_violations", static_cast<int64_t>(records_.violations() + journal_.violations), COUNT);
+    return end - start;
+}
+
+void GpuSteps::run_step(uint32_t step) {
+    check_gpu(gpu_.launch(lane_));
+    write_records(); // of the step before
+    wait_done(step);
+    check_fault();
+    keep_spans(step);
+    if (step < options_.warmup) check_sample(step); // later, it would lie in a step's time
+    if (!clock_.is_due(efaprof_now())) return;
+    write_records();
+    compare_clocks();
+}
+
+void GpuSteps::wait_done(uint32_t step) {
+    constexpr uint32_t HEALTH_LOOKS = 8192;
+    for (Idle idle; protocol::load_acquire(&gpu_.done(lane_)->steps) <= step;) {
+        idle.nothing();
+        if (idle.polls() % HEALTH_LOOKS == 0) check_gpu(gpu_.health(lane_));
+    }
+}
+
+void GpuSteps::keep_spans(uint32_t step) {
+    if (step < options_.warmup) return;
+    const gpu::Span *spans = gpu_.spans(lane_);
+    size_t first = size_t{step - options_.warmup} * options_.layers;
+    for (uint32_t layer = 0; layer < options_.layers; layer++) {
+        for (uint32_t phase = 0; phase < 2; phase++) {
+            const gpu::Span &span = spans[layer * 2 + phase];
+            durations_[phase][first + layer] = clip32(span.end - span.begin);
+        }
+    }
+}
+
+void GpuSteps::write_records() {
+    uint64_t made = gpu_.done(lane_)->stamps;
+    if (!options_.has_stamps || made == stamps_read_) return;
+    uint64_t layer_stamps = uint64_t{gpu::STAMPS_OF_LAYER} * options_.layers;
+    // The step that runs now goes on counting: a whole number of steps is what has been done.
+    uint64_t end = stamps_read_ + (made - stamps_read_) / layer_stamps * layer_stamps;
+    for (uint64_t first = stamps_read_; first != end; first += layer_stamps)
+        records_.write(gpu_.stamps(lane_), stamp_capacity_ - 1, first, first + layer_stamps);
+    stamps_read_ = end;
+    gpu_.free_stamps(lane_, end);
+    record_counter("verify.tokens", static_cast<int64_t>(verified()), COUNT);
+    record_counter("verify.mismatches", 0, COUNT);
+}
+
+// Only once everything has completed: a command on its way would have its stages on two lines.
+void GpuSteps::compare_clocks() {
+    uint64_t head = gpu_.done(lane_)->head;
+    for (Idle idle; protocol::load_acquire(&engine_.completions.prefix) != head;)
+        idle.nothing();
+    clock_.sample(journal_.clock);
+}
+
+void GpuSteps::check_fault() const {
+    gpu::Fault fault = gpu_.done(lane_)->fault;
+    if (fault.code != gpu::FaultCode::None) say(fault);
+}
+
+void GpuSteps::say(const gpu::Fault &fault) const {
+    constexpr const char *WAITS[] = {"a barrier", "a channel's tail", "its own writes", "room in the ring",
+                                     "a token to be packed"};
+    unsigned step = fault.step, layer = fault.layer, rank = engine_.rank;
+    switch (fault.code) {
+    case gpu::FaultCode::Timeout:
+        fail(Cause::Failed,
+             "step %u layer %u: the kernel waited %u s for %s (rank %u channel %u); %llu commands completed", step,
+             layer, options_.timeout_s, WAITS[static_cast<uint32_t>(fault.what) % 5], fault.a, fault.b,
+             static_cast<unsigned long long>(engine_.completions.total));
+    case gpu::FaultCode::Stopped: leave_if_stopped(); fail(Cause::Failed, "the kernel was told to stop");
+    case gpu::FaultCode::Notice:
+        fail(Cause::Mismatch, "step %u layer %u: the notice from rank %u is of another layer", step, layer, fault.a);
+    case gpu::FaultCode::Head:
+        fail(Cause::Mismatch, "step %u layer %u: the token from rank %u in slot %u is not of this layer", step, layer,
+             fault.a, fault.b);
+    case gpu::FaultCode::Payload:
+        fail(Cause::Mismatch,
+             "step %u layer %u rank %u: byte %u of the token from rank %u in slot %u is not what was sent", step, layer,
+             rank, fault.element, fault.a, fault.b);
+    case gpu::FaultCode::Routes:
+        fail(Cause::Mismatch,
+             "step %u layer %u rank %u: the routes of the token from rank %u in slot %u are not its own", step, layer,
+             rank, fault.a, fault.b);
+    case gpu::FaultCode::Counts:
+        fail(Cause::Mismatch, "step %u layer %u: rank %u announced other counts than its tokens carry", step, layer,
+             fault.a);
+    default:
+        fail(Cause::Mismatch, "step %u layer %u rank %u token %u element %u: got %g, the reference is %g", step, layer,
+             rank, fault.a, fault.element, static_cast<double>(fault.got), static_cast<double>(fault.expected));
+    }
+}
+
+// The kernels compare everything with the reference, on the GPU; here a CPU does so for the last layer of a step: the
+// tokens that came, bit by bit, and one result.
+void GpuSteps::check_sample(uint32_t step) const {
+    const protocol::Shape &shape = options_.shape;
+    uint32_t layer = options_.layers - 1, token = step % shape.tokens;
+    for (uint32_t src = 0; src < shape.ranks; src++)
+        check_arrived(step, src);
+    protocol::TokenId id = {options_.seed, step, layer, engine_.rank, token};
+    protocol::Route route;
+    protocol::route_token(id, shape.topk, shape.experts, route);
+    float weights[protocol::MAX_TOPK];
+    for (uint32_t choice = 0; choice < shape.topk; choice++)
+        weights[choice] = protocol::route_weight(id, choice);
+    auto *payload = make<uint8_t>(protocol::payload_bytes(shape));
+    for (uint32_t group = 0; group < protocol::group_count(shape); group++)
+        protocol::reference_group(shape, id, group, payload);
+    const uint16_t *sample = gpu_.sample(lane_);
+    for (uint32_t element = 0; element < shape.hidden; element++) {
+        double value = static_cast<double>(protocol::payload_value(shape, payload, element));
+        protocol::Expected expected = protocol::expected_sum(shape, options_.seed, route, weights, element, value);
+        double got = static_cast<double>(protocol::bf16_value(sample[element]));
+        if (!(got >= expected.value - expected.tolerance && got <= expected.value + expected.tolerance))
+            fail(Cause::Mismatch, "step %u rank %u token %u element %u: got %g, the CPU's reference is %g", step,
+                 engine_.rank, token, element, got, expected.value);
+    }
+    free(payload);
+}
+
+void GpuSteps::check_arrived(uint32_t step, uint32_t src) const {
+    const protocol::Shape &shape = options_.shape;
+    uint32_t layer = options_.layers - 1, slot = 0;
+    uint64_t bytes = protocol::payload_bytes(shape);
+    auto *expected = make<uint8_t>(bytes);
+    for (uint32_t token = 0; token < shape.tokens; token++) {
+        protocol::TokenId id = {options_.seed, step, layer, src, token};
+        protocol::Route route;
+        protocol::route_token(id, shape.topk, shape.experts, route);
+        if (!protocol::goes_to(route, shape.topk, shape.experts / shape.ranks, engine_.rank)) continue;
+        for (uint32_t group = 0; group < protocol::group_count(shape); group++)
+            protocol::reference_group(shape, id, group, expected);
+        uint64_t at = engine_.heap.arrived + (uint64_t{src} * shape.tokens + slot++) * engine_.heap.token_units;
+        if (memcmp(engine_.at(at) + sizeof(protocol::TokenHead), expected, bytes) != 0)
+            fail(Cause::Mismatch, "step %u rank %u: token %u of rank %u is not what the CPU's reference says", step,
+                 engine_.rank, token, src);
+    }
+    free(expected);
+}
+
+LaneCounts GpuSteps::counts() const {
+    const gpu::StepDone &done = *gpu_.done(lane_);
+    return {done.puts, done.notifies, done.signals, done.barriers};
+}
+
+GpuTimes GpuSteps::times() const {
+    size_t count = size_t{options_.steps} * options_.layers;
+    GpuTimes times = {};
+    uint32_t *p50[] = {&times.dispatch_p50_ns, &times.combine_p50_ns},
+             *p99[] = {&times.dispatch_p99_ns, &times.combine_p99_ns};
+    for (int phase = 0; phase < 2; phase++) {
+        qsort(durations_[phase], count, sizeof(uint32_t), compare);
+        *p50[phase] = durations_[phase][count / 2];
+        *p99[phase] = durations_[phase][count - 1 - count / 100];
+    }
+    times.clock_error_ns = static_cast<uint32_t>(clock_.error_ns());
+    times.clock_samples = clock_.samples();
+    times.clock_drift_ppm = clock_.drift_ppm();
+    times.violations = records_.violations() + journal_.violations;
+    return times;
+}
+
+} // namespace efaprof::dispatch

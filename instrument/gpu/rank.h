@@ -1,0 +1,49 @@
+// The steps of a rank whose kernels run on a GPU.
+#pragma once
+
+#include "../workload/job.h"
+#include "clock.h"
+#include "records.h"
+
+namespace efaprof::dispatch {
+
+class GpuSteps {
+public:
+    // Everything that takes time: the library's kernels are loaded, memory is pinned, the step's graph is made.
+    GpuSteps(Engine &engine, const Job &job);
+    ~GpuSteps();
+    GpuSteps(const GpuSteps &) = delete;
+    GpuSteps &operator=(const GpuSteps &) = delete;
+
+    // Returns the wall time of the counted steps, in ticks.
+    uint64_t run();
+    LaneCounts counts() const;
+    uint64_t verified() const { return gpu_.done(lane_)->verified; }
+    GpuTimes times() const;
+
+private:
+    void make_journal();
+    void describe();
+    void run_step(uint32_t step);
+    void wait_done(uint32_t step);
+    void check_fault() const;
+    void check_sample(uint32_t step) const;
+    void check_arrived(uint32_t step, uint32_t src) const;
+    void keep_spans(uint32_t step);
+    void write_records();
+    void compare_clocks();
+    [[noreturn]] void say(const gpu::Fault &fault) const;
+
+    Engine &engine_;
+    const Job &job_;
+    const Options &options_;
+    const gpu::Api &gpu_;
+    gpu::Lane *lane_ = nullptr;
+    Journal journal_ = {};
+    GpuRecords records_;
+    GpuClock clock_;
+    uint64_t stamp_capacity_ = 0, stamps_read_ = 0, stamps_lost_ = 0;
+    uint32_t *durations_[2]; // [dispatch, combine][step · layers + layer] ns, of counted steps
+};
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,38 @@
+// The stamps of a step's kernels as records of the common format.
+#pragma once
+
+#include "../cuda/gpu.h"
+#include "../proxy/record.h"
+#include "../proxy/state.h"
+
+namespace efaprof::dispatch {
+
+class GpuRecords {
+public:
+    GpuRecords(const Engine &engine, uint32_t layers, uint32_t warmup);
+
+    // Of the next step, all in order.
+    void write(const gpu::Stamp *stamps, uint64_t mask, uint64_t first, uint64_t end);
+    // After the last step, at a time of ours.
+    void write_end(uint32_t steps, uint64_t now);
+    // Gates that ended before what let them go, by more than nothing: the clocks' error shows.
+    uint64_t violations() const { return violations_; }
+
+private:
+    void take(const gpu::Stamp &stamp);
+    void mark(uint64_t time, efaprof_phase phase);
+    void compute(efaprof_compute what, uint64_t end);
+    void wait(uint64_t end, uint32_t polls);
+    Release release(uint32_t first, uint32_t end) const;
+    Release flushed();
+    uint64_t ticks(uint64_t gpu_ns) const { return engine_.journal->clock.ticks_at(gpu_ns); }
+    uint64_t whole(uint32_t low) const; // number of a command whose low half this is, at or after head_
+
+    const Engine &engine_;
+    uint32_t layers_, warmup_;
+    uint32_t step_ = 0, layer_ = 0, wait_ = 0; // waits of this phase so far
+    bool is_combine_ = false;
+    uint64_t head_ = 0, phases_ = 0, begin_ = 0, moves_ = 0, violations_ = 0;
+};
+
+} // namespace efaprof::dispatch
