@@ -76,6 +76,25 @@ void efaprof_graph_walk(const struct efaprof_graph *graph, const void *windows, 
 int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
                           const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
                           int64_t *times);
+struct efaprof_clock_map { const int64_t *ticks, *base_ns; const double *slope; uint64_t n; };
+struct efaprof_wide {
+    uint64_t chunks, done;
+    const int32_t *ring_row;
+    const int64_t *cuts;
+    const uint64_t *first_row;
+    void *const *columns;
+    uint64_t *completed;
+};
+struct efaprof_arrivals { int64_t *source, *channel, *seq, *seen_ns, *end_ns, *x; uint64_t n; };
+uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
+                           const int64_t *starts, const int64_t *time_ns, uint64_t low, uint64_t high,
+                           struct efaprof_arrivals *arrivals, uint64_t *chunk);
+struct efaprof_flows *efaprof_flows_open(void);
+void efaprof_flows_close(struct efaprof_flows *flows);
+int efaprof_flows_number(struct efaprof_flows *flows, const int64_t *key, uint64_t n, int64_t *number);
+void efaprof_flows_arrive(const struct efaprof_flows *flows, const int64_t *key,
+                          const struct efaprof_arrivals *arrivals, int64_t *arrival_ns, int64_t *signal_ns,
+                          int8_t *is_held, uint8_t *is_later);
 """
 
 

@@ -97,14 +97,14 @@ class EventGraph:
             setattr(graph, name, getattr(events, name))
         graph.nodes, graph.gates = len(events.time), len(events.gate_first) - 1
         for name, pointer in _POINTERS.items():
-            setattr(graph, name, _address(getattr(events, name), pointer))
+            setattr(graph, name, address(getattr(events, name), pointer))
         self._native = graph
 
     def order(self) -> NDArray[np.uint32]:
         """All nodes, predecessors first; edges that close circles are cut from `events`, and counted."""
         if self._order is None:
             order = np.empty(len(self.events.time), np.uint32)
-            cut = int(native.library().efaprof_graph_order(self._native, _address(order, "uint32_t *")))
+            cut = int(native.library().efaprof_graph_order(self._native, address(order, "uint32_t *")))
             if cut == _OUT_OF_MEMORY:
                 raise MemoryError
             self.cut_edges, self._order = cut, order
@@ -114,8 +114,8 @@ class EventGraph:
         """WALKED for each WINDOW; operations walked over are marked in `visited`."""
         results = np.empty(len(windows), WALKED)
         native.library().efaprof_graph_walk(
-            self._native, _address(windows, "void *"), len(windows), _address(results, "void *"),
-            _address(visited, "uint8_t *"),
+            self._native, address(windows, "void *"), len(windows), address(results, "void *"),
+            address(visited, "uint8_t *"),
         )  # fmt: skip
         return results
 
@@ -128,17 +128,18 @@ class EventGraph:
             own.free_stage, own.servers = scenario.free_stage, scenario.servers
         order, times = self.order(), np.empty((len(nodes), len(scenarios)), np.int64)
         failed = native.library().efaprof_graph_replays(
-            self._native, _address(order, "uint32_t *"), _address(frozen, "uint8_t *"), asked, len(scenarios),
-            _address(nodes, "int64_t *"), len(nodes), _address(times, "int64_t *"),
+            self._native, address(order, "uint32_t *"), address(frozen, "uint8_t *"), asked, len(scenarios),
+            address(nodes, "int64_t *"), len(nodes), address(times, "int64_t *"),
         )  # fmt: skip
         if failed:
             raise MemoryError
         return times
 
 
-def _address(values: NDArray[Any] | None, pointer: str) -> Any:
+def address(values: NDArray[Any] | None, pointer: str) -> Any:
+    """Where an array's first cell is, for native code; NULL for none."""
     if values is None:
         return native.ffi().NULL
     if not values.flags.c_contiguous:
-        raise ValueError("a graph's arrays must be contiguous")
+        raise ValueError("arrays for native code must be contiguous")
     return native.ffi().cast(pointer, values.ctypes.data)

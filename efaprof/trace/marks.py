@@ -38,9 +38,10 @@ class Marks:
         """Whole steps."""
         return max(len(self.step_rows) - 1, 0)
 
-    def seq_at(self, position: int) -> int:
-        """First sequence of the step at this position."""
-        return int(self.first_seq[self.step_rows[position]])
+    @property
+    def step_seqs(self) -> NDArray[np.int64]:
+        """First sequence of each step, and the end of the last one."""
+        return self.first_seq[self.step_rows]
 
     def time_at(self, position: int) -> int:
         """Begin of the step at this position, ns."""

@@ -2,202 +2,167 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
+from efaprof.native_wide import NO_TIME, NONE, TIMES
 from efaprof.trace import schema
 from efaprof.trace.frames import empty, frame, named
-from efaprof.trace.layout import RX_HELD, X_FENCE, X_IMM, Command, Stage
+from efaprof.trace.layout import X_FENCE, X_IMM, Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from efaprof.native_wide import Flows
     from efaprof.trace.marks import Marks
 
     Column = NDArray[Any]
     Columns = dict[str, Column]
-    Wire = dict[tuple[int, int], int]
 
-NO_TIME = np.iinfo(np.int64).min
-NONE = -1
-# The column that the end of each stage gives.
-_END_COLUMN = {
-    Stage.KERNEL: "publish_ns",
-    Stage.RING: "seen_ns",
-    Stage.FENCE: "fenced_ns",
-    Stage.PROXY: "call_ns",
-    Stage.LIBFABRIC: "return_ns",
-    Stage.NIC: "done_ns",
-    Stage.TOLD: "told_ns",
-}
-_ENUMS = {"phase": schema.Phase, "kind": schema.CommandKind}
+_KINDS, _PHASES = len(schema.CommandKind.categories), len(schema.Phase.categories)
 
 
-@dataclass(frozen=True, slots=True)
 class DispatchChunk:
-    """Whole steps of all ranks, as tables of efaprof/trace/schema.py."""
+    """Whole steps of all ranks, as tables of efaprof/trace/schema.py.
 
-    steps: pl.DataFrame
-    operations: pl.DataFrame
-    waits: pl.DataFrame
-    computes: pl.DataFrame
+    Operations are there twice, each made from the other when it is first asked for: as a table, and as numpy columns,
+    in which NO_TIME and NONE stand for null and enums are numbers.
+    """
+
+    __slots__ = ("_columns", "_operations", "computes", "steps", "waits")
+
+    def __init__(
+        self, steps: pl.DataFrame, operations: pl.DataFrame | Columns, waits: pl.DataFrame, computes: pl.DataFrame
+    ) -> None:
+        """Tables; operations may be given either way."""
+        self.steps, self.waits, self.computes = steps, waits, computes
+        self._operations = operations if isinstance(operations, pl.DataFrame) else None
+        self._columns = None if isinstance(operations, pl.DataFrame) else operations
+
+    @property
+    def operations(self) -> pl.DataFrame:
+        """Operations as a table."""
+        if self._operations is None:
+            self._operations = _frame(schema.DISPATCH, self.columns)
+        return self._operations
+
+    @property
+    def columns(self) -> Columns:
+        """Operations as columns."""
+        if self._columns is None:
+            self._columns = {one.name: _column(one) for one in self.operations}
+        return self._columns
+
+    @property
+    def count(self) -> int:
+        """Operations."""
+        return len(self._operations) if self._operations is not None else len(self.columns["seq"])
+
+
+def _column(values: pl.Series) -> Column:
+    if values.dtype == pl.Boolean:
+        return values.fill_null(value=False).to_numpy()
+    if isinstance(values.dtype, pl.Enum):
+        values = values.to_physical()
+    return values.cast(pl.Int64).fill_null(NO_TIME if values.name.endswith("_ns") else NONE).to_numpy()
 
 
 def assemble(
     rings: Sequence[Marks],
     steps: tuple[int, int],
-    stages: Mapping[int, Mapping[Stage, Columns]],
+    stages: Columns,
+    computes: Mapping[int, Columns],
     waits: Mapping[int, NDArray[np.void]],
     arrivals: Mapping[int, Columns],
-    wire: Wire,
+    flows: Flows,
 ) -> tuple[DispatchChunk, dict[int, Columns]]:
     """Tables of the steps [first, last), and per process the arrivals that belong to later ones.
 
-    `wire` holds the next wire sequence of each (ring, peer and channel) and is moved on. Columns without a record are
-    null; arrivals older than the chunk's operations are dropped: their operation was handed out without them.
+    `stages` holds the rings' operations one ring after the other, `flows` the next wire sequence of each (rank, peer,
+    channel). Arrivals older than the chunk's operations are dropped: their operation was handed out without them.
     """
-    columns = [_operations(marks, steps, stages[marks.ring], wire) for marks in rings]
-    merged = {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
-    receiver = _Receiver(merged)
+    columns = _operations(rings, steps, stages)
+    flow = _flow(columns["rank"], columns["peer"], columns["channel"])
+    is_numbered = columns.pop("is_numbered")
+    columns["wire_seq"] = flows.number(np.where(is_numbered, flow, NONE))
     rest: dict[int, Columns] = {}
     for marks in rings:
         if marks.process not in rest:
-            rest[marks.process] = receiver.take(arrivals[marks.process], marks.rank)
+            rest[marks.process] = _arrive(flows, arrivals[marks.process], marks.rank, columns)
     chunk = DispatchChunk(
-        steps=pl.concat([_steps(marks, steps) for marks in rings]),
-        operations=_frame(schema.DISPATCH, merged),
-        waits=pl.concat([_waits(marks, waits[marks.process]) for marks in rings]),
-        computes=pl.concat([_computes(marks, stages[marks.ring][Stage.COMPUTE]) for marks in rings]),
+        steps=_frame(schema.STEPS, _joined([_steps(marks, steps) for marks in rings])),
+        operations=columns,
+        waits=_frame(schema.WAITS, _joined([_waits(marks, waits[marks.process]) for marks in rings])),
+        computes=_frame(schema.COMPUTES, _joined([_computes(marks, computes[marks.ring]) for marks in rings])),
     )
     return chunk, rest
 
 
-def _operations(marks: Marks, steps: tuple[int, int], stages: Mapping[Stage, Columns], wire: Wire) -> Columns:
-    """Columns of one ring's operations, in order of seq."""
-    base = marks.seq_at(steps[0])
-    count = marks.seq_at(steps[1]) - base
-    found: Columns = {name: np.full(count, NO_TIME, np.int64) for name in (*_END_COLUMN.values(), "enter_ns")}
-    head, tail = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
-    found |= {name: np.full(count, NONE, np.int32) for name in ("eagain", "error", "outstanding")}
-    for stage in (Stage.RING, Stage.KERNEL):  # the kernel's own word is the last
-        own = stages[stage]
-        index, is_ours = _index(own["seq"], base)
-        head[index], tail[index] = own["head"][is_ours], own["tail"][is_ours]
-    for stage, name in _END_COLUMN.items():
-        own = stages[stage]
-        index, is_ours = _index(own["seq"], base)
-        found[name][index] = own["end_ns"][is_ours]
-        if stage is Stage.KERNEL:
-            found["enter_ns"][index] = own["begin_ns"][is_ours]
-        elif stage is Stage.LIBFABRIC:
-            found["eagain"][index] = own["tail"][is_ours] >> np.uint64(48) & np.uint64(0xFF)
-        elif stage is Stage.NIC:
-            found["error"][index] = own["tail"][is_ours] >> np.uint64(48) & np.uint64(0xFF)
-            found["outstanding"][index] = own["tail"][is_ours] >> np.uint64(56)
-    return found | _identity(marks, base, head, tail, wire)
-
-
-def _index(seq: Column, base: int) -> tuple[Column, Column | slice]:
-    """Rows of these sequences, and which of them are not of an earlier chunk."""
-    index = seq - base
-    is_late = index < 0
-    if is_late.any():
-        return index[~is_late], ~is_late
-    return index, slice(None)
-
-
-def _identity(marks: Marks, base: int, head: Column, tail: Column, wire: Wire) -> Columns:
-    """What an operation is: where in the job, what kind, and its number on the wire."""
+def _operations(rings: Sequence[Marks], steps: tuple[int, int], stages: Columns) -> Columns:
+    """All columns of operations, ring after ring, in order of seq."""
+    head, tail = stages["head"], stages["tail"]
     count = len(head)
     is_known = head != 0
     x = (head >> np.uint64(48)).astype(np.int32)
     kind = x >> 12
-    channel = np.where(is_known, x & 0xFF, NONE)
-    peer = np.where(is_known, (tail >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int32), NONE)
-    rows = np.flatnonzero(((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER))
-    wire_seq = np.full(count, NONE, np.int64)
-    wire_seq[rows] = _wire_sequences(marks.ring, peer[rows] << 8 | channel[rows], wire)
-    seq = base + np.arange(count)
-    place = np.searchsorted(marks.first_seq, seq, side="right") - 1
+    lengths = [int(marks.step_seqs[steps[1]] - marks.step_seqs[steps[0]]) for marks in rings]
+    places = [_places(marks, steps) for marks in rings]
+    phase = np.concatenate([np.repeat(marks.phase[rows], many) for marks, rows, many in places])
     return {
-        "process": np.full(count, marks.process, np.uint32),
-        "rank": np.full(count, marks.rank, np.uint16),
-        "ring": np.full(count, marks.ring, np.uint16),
-        "seq": seq,
-        "step": marks.step[place].astype(np.uint32),
-        "layer": marks.layer[place].astype(np.uint16),
-        "phase": marks.phase[place],
-        "kind": kind,
-        "peer": peer,
-        "channel": channel,
+        **{name: np.repeat([getattr(marks, name) for marks in rings], lengths) for name in ("process", "rank", "ring")},
+        "seq": np.concatenate([np.arange(*marks.step_seqs[list(steps)]) for marks in rings]),
+        **{
+            name: np.concatenate([np.repeat(getattr(marks, name)[rows], many) for marks, rows, many in places])
+            for name in ("step", "layer")
+        },
+        "phase": np.where(phase < _PHASES, phase, NONE),
+        "kind": np.where(kind < _KINDS, kind, NONE),
+        "peer": np.where(is_known, (tail >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int32), NONE),
+        "channel": np.where(is_known, x & 0xFF, NONE),
         "bytes": np.where(is_known, (tail & np.uint64(0xFFFFFFFF)).view(np.int64), NONE),
         "is_fenced": (x & X_FENCE) != 0,
-        "wire_seq": wire_seq,
+        "is_numbered": ((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER),
+        **{name: stages[name] for name in (*TIMES, "eagain", "error", "outstanding")},
         "arrival_ns": np.full(count, NO_TIME),
         "signal_ns": np.full(count, NO_TIME),
         "is_held": np.full(count, NONE, np.int8),
     }
 
 
-def _wire_sequences(ring: int, key: Column, wire: Wire) -> NDArray[np.int64]:
-    """Rank of each operation among those of its key, in order, from where the chunk before ended."""
-    order = np.argsort(key, kind="stable")
-    ordered = key[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(key) else np.empty(0, np.int64)
-    lengths = np.diff(np.append(starts, len(key)))
-    bases = np.array([wire.get((ring, int(one)), 0) for one in ordered[starts]], np.int64)
-    for one, length, base in zip(ordered[starts], lengths, bases, strict=True):
-        wire[ring, int(one)] = int(base + length)
-    numbers = np.empty(len(key), np.int64)
-    numbers[order] = np.arange(len(key)) - np.repeat(starts - bases, lengths)
-    return numbers
+def _places(marks: Marks, steps: tuple[int, int]) -> tuple[Marks, slice, NDArray[np.int64]]:
+    """The marks that begin steps and phases in here, and how many operations follow each of them."""
+    first, last = int(marks.step_rows[steps[0]]), int(marks.step_rows[steps[1]])
+    begins = np.maximum.accumulate(marks.first_seq[first : last + 1])
+    return marks, slice(first, last), np.diff(np.minimum(begins, marks.first_seq[last]))
 
 
-class _Receiver:
-    """Finds the operation that an arrival belongs to: (src, dst, channel) and a dense range of wire sequences."""
-
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
-        rows = np.flatnonzero(columns["wire_seq"] >= 0)
-        key = _flow(columns["rank"][rows], columns["peer"][rows], columns["channel"][rows])
-        self._keys, inverse, self._count = np.unique(key, return_inverse=True, return_counts=True)
-        number = columns["wire_seq"][rows]
-        self._base = np.full(len(self._keys), np.iinfo(np.int64).max)
-        np.minimum.at(self._base, inverse, number)
-        self._offset = np.cumsum(self._count) - self._count
-        self._table = np.empty(len(rows), np.int64)
-        self._table[self._offset[inverse] + number - self._base[inverse]] = rows
-
-    def take(self, arrivals: Columns, rank: int) -> Columns:
-        """Write the arrivals at one rank into the columns; returns those of later operations."""
-        if not len(arrivals["seq"]) or not len(self._keys):
-            return arrivals
-        key = _flow(arrivals["source"], np.full(len(arrivals["seq"]), rank), arrivals["channel"])
-        where = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
-        position = arrivals["seq"] - self._base[where]
-        is_ours = self._keys[where] == key
-        hit = is_ours & (position >= 0) & (position < self._count[where])
-        rows = self._table[self._offset[where[hit]] + position[hit]]
-        self._columns["signal_ns"][rows] = arrivals["end_ns"][hit]
-        self._columns["arrival_ns"][rows] = arrivals["seen_ns"][hit]
-        self._columns["is_held"][rows] = arrivals["x"][hit] & RX_HELD
-        is_later = ~is_ours | (position >= self._count[where])
-        return {name: values[is_later] for name, values in arrivals.items()}
+def _arrive(flows: Flows, arrivals: Columns, rank: int, columns: Columns) -> Columns:
+    """Write the arrivals at one rank into the columns; returns those of later operations."""
+    if not len(arrivals["seq"]):
+        return arrivals
+    is_later = flows.arrive(_flow(arrivals["source"], rank, arrivals["channel"]), arrivals, columns)
+    return {name: values[is_later] for name, values in arrivals.items()}
 
 
-def _flow(src: Column, dst: Column, channel: Column) -> NDArray[np.int64]:
-    return src.astype(np.int64) << 24 | dst.astype(np.int64) << 8 | channel.astype(np.int64)
+def _flow(src: Column, dst: Column | int, channel: Column) -> NDArray[np.int64]:
+    """One number for a flow, below 0 where one of them is not known."""
+    wide = [np.asarray(one, np.int64) for one in (src, dst, channel)]
+    flow: NDArray[np.int64] = wide[0] << 24 | wide[1] << 8 | wide[2]
+    return flow
 
 
-def _steps(marks: Marks, steps: tuple[int, int]) -> pl.DataFrame:
+def _joined(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
+
+
+def _steps(marks: Marks, steps: tuple[int, int]) -> Columns:
     rows = marks.step_rows[steps[0] : steps[1] + 1]
     count = len(rows) - 1
-    columns: Columns = {
+    return {
         "process": np.full(count, marks.process),
         "rank": np.full(count, marks.rank),
         "step": marks.step[rows[:-1]],
@@ -205,13 +170,12 @@ def _steps(marks: Marks, steps: tuple[int, int]) -> pl.DataFrame:
         "begin_ns": marks.time_ns[rows[:-1]],
         "end_ns": marks.time_ns[rows[1:]],
     }
-    return _frame(schema.STEPS, columns)
 
 
-def _waits(marks: Marks, waits: NDArray[np.void]) -> pl.DataFrame:
+def _waits(marks: Marks, waits: NDArray[np.void]) -> Columns:
     end = waits["t_end"].astype(np.int64)
     signal = waits["t_sig"].astype(np.int64)
-    columns: Columns = {
+    return {
         "process": np.full(len(waits), marks.process),
         "rank": np.full(len(waits), marks.rank),
         "phase": waits["x"],
@@ -220,20 +184,18 @@ def _waits(marks: Marks, waits: NDArray[np.void]) -> pl.DataFrame:
         "end_ns": marks.clock.to_ns(end),
         "source": waits["src"],
         "signal_ns": np.where(signal > 0, marks.clock.to_ns(signal), NO_TIME),
+        **{name: waits[name] for name in ("step", "layer", "channel", "seq", "polls")},
     }
-    columns |= {name: waits[name] for name in ("step", "layer", "channel", "seq", "polls")}
-    return _frame(schema.WAITS, columns)
 
 
-def _computes(marks: Marks, own: Columns) -> pl.DataFrame:
-    columns: Columns = {
+def _computes(marks: Marks, own: Columns) -> Columns:
+    return {
         "process": np.full(len(own["end_ns"]), marks.process),
         "rank": np.full(len(own["end_ns"]), marks.rank),
         "kind": own["head"] >> np.uint64(48),
         "begin_ns": own["begin_ns"],
         "end_ns": own["end_ns"],
     }
-    return _frame(schema.COMPUTES, columns)
 
 
 def _frame(wanted: Mapping[str, pl.DataType], columns: Columns) -> pl.DataFrame:
@@ -244,8 +206,9 @@ def _frame(wanted: Mapping[str, pl.DataType], columns: Columns) -> pl.DataFrame:
         values = columns[name]
         if isinstance(dtype, pl.Enum):
             last = len(dtype.categories) - 1
-            made[name] = named(tuple(dtype.categories), dtype, np.minimum(values, last))
-            null[name] = values > last
+            is_word = (values >= 0) & (values <= last)
+            made[name] = named(tuple(dtype.categories), dtype, np.where(is_word, values, 0))
+            null[name] = ~is_word
             continue
         if values.dtype.kind == "i":
             null[name] = values == (NO_TIME if name.endswith("_ns") else NONE)
