@@ -116,7 +116,7 @@ def aiperf_failure(request: Scripted, *, cancelled: bool = False) -> dict[str, A
 
 
 def aiperf_summary(
-    requests: Sequence[Scripted], *, concurrency: int | None, start_time: str, errors: int = 0
+    requests: Sequence[Scripted], *, concurrency: int | None, start_time: str, errors: int = 0, model: str = "a-model"
 ) -> dict[str, Any]:
     """AIPerf's profile_export_aiperf.json of these requests; `std` has ddof = 0, as there."""
     itl = np.array([(one.latency_ms - one.ttft_ms) / (one.tokens - 1) for one in requests])
@@ -132,7 +132,7 @@ def aiperf_summary(
         "output_token_throughput_per_user": _stats(1000.0 / itl, "tokens/sec/user"),
         "output_sequence_length": _stats(np.array([one.tokens for one in requests], float), "tokens"),
         "input_sequence_length": _stats(np.array([one.prompt for one in requests], float), "tokens"),
-        "input_config": {"models": {"items": [{"name": "a-model"}]}},
+        "input_config": {"models": {"items": [{"name": model}]}},
         "was_cancelled": False,
         "start_time": start_time,
     }

@@ -211,9 +211,14 @@ def _native(options: EngineOptions, provider: Any) -> Any:
 
 @cache
 def _library() -> Any:
+    return load(_FFI)
+
+
+def load(ffi: FFI) -> Any:
+    """The library as a handle of this FFI; EfaprofError when it cannot be loaded or is of another version."""
     path = lib_path(LIBRARY)
     try:
-        library = _FFI.dlopen(str(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        library = ffi.dlopen(str(path), os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
         raise EfaprofError(
             f"{path} cannot be loaded: {error}", hint="apt-get install libfabric1, or set LD_LIBRARY_PATH to another"
