@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from efaprof import env
 from efaprof.cli.optional_value import filled_before_command
 from efaprof.errors import EfaprofError, RecordError
+from efaprof.session.cuda import AUTO, parse_detail
 from efaprof.session.hooking import Entry
 from efaprof.session.options import DEFAULT_HZ, DEFAULT_MAX_SIZE, DEFAULT_NIC_INTERVAL_S, RecordOptions
 from efaprof.session.probes import ProbeName, parse_probes
@@ -86,12 +87,19 @@ def record(
         Entry, typer.Option(help="How to get in front of libfabric: preloaded, as its hook, or both where harmless.")
     ] = Entry.AUTO,
     probes: Annotated[
-        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,nvtx,cpu,python.")
+        str, typer.Option(metavar="LIST", help="Probes to use: auto, or some of libfabric,nic,nvtx,cuda,cpu,python.")
     ] = "auto",
     require: Annotated[
         list[str] | None,
         typer.Option(metavar="PROBE", help="Refuse to start (125) when PROBE cannot work; repeatable."),
     ] = None,
+    cuda: Annotated[
+        str,
+        typer.Option(
+            metavar="DETAIL",
+            help="CUDA graphs as a whole (graph), their kernels too (node; node:N for N launches), off, or auto.",
+        ),
+    ] = AUTO,
     python: Annotated[
         float | None,
         typer.Option(
@@ -129,6 +137,7 @@ def record(
             entry=entry,
             probes=parse_probes(probes) | ({ProbeName.PYTHON} if python is not None or python_native else set()),
             require=parse_probes(",".join(require or [])),
+            cuda=parse_detail(cuda),
             python_hz=python or DEFAULT_HZ,
             python_native=python_native,
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 PRELOAD = "LD_PRELOAD"
 NVTX_INJECTION = "NVTX_INJECTION64_PATH"
+CUDA_INJECTION = "CUDA_INJECTION64_PATH"
 # These must stay first in LD_PRELOAD: their start-up code ends the program when something comes before them.
 _MUST_BE_FIRST = re.compile(r"lib(clang_rt\.)?(asan|tsan|lsan|msan|hwasan|ubsan)[-._\w]*\.so[.\d]*$")
 _SEPARATORS = re.compile(r"([ :]+)")
@@ -36,6 +37,8 @@ class Wiring:
     libfabric: Path | None = None  # the one that the program is to use
     hook: Hook | None = None  # the interposer as a provider, beside or instead of being preloaded
     nvtx: Path | None = None  # library for NVTX to load
+    cuda: Path | None = None  # library for the CUDA driver to load
+    cuda_detail: str = ""  # how much it tells
     steps: Mapping[str, str] = field(default_factory=dict)  # what tells the program's libraries to count its steps
 
 
@@ -72,16 +75,19 @@ def wired(base: dict[str, str], wiring: Wiring) -> dict[str, str]:
         result.pop(name, None)
     result |= wiring.steps
     if wiring.nvtx is not None:
-        result |= _injecting(wiring.nvtx, base)
+        result |= _injecting(wiring.nvtx, base, NVTX_INJECTION, env.NVTX_NEXT)
+    if wiring.cuda is not None:
+        result |= _injecting(wiring.cuda, base, CUDA_INJECTION, env.CUDA_NEXT)
+        result[env.CUDA_DETAIL] = wiring.cuda_detail
     return result
 
 
-def _injecting(library: Path, base: Mapping[str, str]) -> dict[str, str]:
-    """What makes NVTX load our library, and our library the tool that the user had named there."""
-    users = base.get(NVTX_INJECTION, "")
+def _injecting(library: Path, base: Mapping[str, str], variable: str, following: str) -> dict[str, str]:
+    """What makes `variable`'s reader load our library, and our library the tool that the user had named there."""
+    users = base.get(variable, "")
     if users and Path(users).name != library.name:
-        return {NVTX_INJECTION: str(library), env.NVTX_NEXT: users}
-    return {NVTX_INJECTION: str(library)}
+        return {variable: str(library), following: users}
+    return {variable: str(library)}
 
 
 def choosing(libfabric: Path, base: Mapping[str, str]) -> dict[str, str]:

@@ -35,6 +35,7 @@ class RecordOptions:
     entry: Entry = Entry.AUTO
     probes: frozenset[ProbeName] = DEFAULT_PROBES
     require: frozenset[ProbeName] = frozenset()
+    cuda: str = "auto"  # off, auto, graph, node or node:N
     python_hz: float = DEFAULT_HZ  # samples of Python stacks a second, with the probe python
     python_native: bool = False  # native frames too, which stops the program for each sample
     emulated: tuple[str, ...] = ()  # what of the command is emulated, when the caller knows

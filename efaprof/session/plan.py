@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from efaprof.errors import RecordError, UsageError
-from efaprof.session import cpu, nic, pyspy
+from efaprof.session import cpu, cuda, nic, pyspy
 from efaprof.session.elf import inspect
-from efaprof.session.probes import NVTX_LIBRARY, ProbeName
+from efaprof.session.probes import CUPTI_LIBRARY, NVTX_LIBRARY, ProbeName
 from efaprof.trace.manifest import Probe, ProbeState
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Plan:
     cgroup: cpu.Cgroup | None
     preload: tuple[Path, ...]
     nvtx: Path | None = None  # library for NVTX to load
+    cuda: Path | None = None  # library for the CUDA driver to load; preloaded too
 
     def records(self, name: ProbeName) -> bool:
         """The probe is on, if only in part."""
@@ -42,6 +43,7 @@ def make_plan(
     required: frozenset[ProbeName],
     interposer: Path,
     libfabric: Path | None = None,
+    cuda_detail: str = cuda.AUTO,
 ) -> Plan:
     """The plan for `program`; RecordError when a required probe would not be fully on."""
     if libfabric is not None:
@@ -49,7 +51,7 @@ def make_plan(
     devices = nic.find_devices() if ProbeName.NIC in selected else ()
     cgroup = cpu.find_cgroup() if ProbeName.CPU in selected else None
     probes = tuple(
-        _judge(name, program, interposer, devices, cgroup)
+        _judge(name, program, interposer, devices, cgroup, cuda_detail)
         if name in selected
         else Probe(name, ProbeState.OFF, NOT_ASKED_FOR, _ASK.get(name, f"--probes {name}"))
         for name in ProbeName
@@ -60,11 +62,18 @@ def make_plan(
     plan = Plan(probes, devices, cgroup, ())
     preload = [interposer] if plan.records(ProbeName.LIBFABRIC) else []
     nvtx = interposer.with_name(NVTX_LIBRARY) if plan.records(ProbeName.NVTX) else None
-    return replace(plan, preload=(*preload, libfabric) if libfabric else tuple(preload), nvtx=nvtx)
+    cupti = interposer.with_name(CUPTI_LIBRARY) if plan.records(ProbeName.CUDA) else None
+    everything = [*preload, *([cupti] if cupti else []), *([libfabric] if libfabric else [])]
+    return replace(plan, preload=tuple(everything), nvtx=nvtx, cuda=cupti)
 
 
 def _judge(
-    name: ProbeName, program: Program, interposer: Path, devices: tuple[nic.Device, ...], cgroup: cpu.Cgroup | None
+    name: ProbeName,
+    program: Program,
+    interposer: Path,
+    devices: tuple[nic.Device, ...],
+    cgroup: cpu.Cgroup | None,
+    cuda_detail: str,
 ) -> Probe:
     match name:
         case ProbeName.LIBFABRIC:
@@ -73,6 +82,8 @@ def _judge(
             return _nic(devices)
         case ProbeName.NVTX:
             return _nvtx(interposer.with_name(NVTX_LIBRARY))
+        case ProbeName.CUDA:
+            return cuda.judge(interposer.with_name(CUPTI_LIBRARY), cuda_detail)
         case ProbeName.CPU:
             return _cpu(cgroup)
         case ProbeName.PYTHON:

@@ -8,6 +8,7 @@ from efaprof.errors import UsageError
 
 INTERPOSER = "libefaprof-fi.so"  # beside libefaprof.so; preloaded into the program
 NVTX_LIBRARY = "libefaprof-nvtx.so"  # beside it; loaded by NVTX itself
+CUPTI_LIBRARY = "libefaprof-cupti.so"  # beside it; loaded by the CUDA driver, and preloaded
 
 
 class ProbeName(StrEnum):
@@ -16,6 +17,7 @@ class ProbeName(StrEnum):
     LIBFABRIC = "libfabric"  # operations and completions, by the preloaded interposer
     NIC = "nic"  # counters of the NICs
     NVTX = "nvtx"  # ranges, marks and domains, by the library that NVTX loads
+    CUDA = "cuda"  # kernels, graphs and their launches, by the library that the CUDA driver loads
     CPU = "cpu"  # run-queue delay and throttling
     PYTHON = "python"  # Python stacks, sampled by py-spy; only when asked for (record --python)
 

@@ -41,6 +41,7 @@ def record(options: RecordOptions, gate: SignalGate) -> Recording:
         required=options.require,
         interposer=native.lib_path().with_name(INTERPOSER),
         libfabric=options.libfabric,
+        cuda_detail=options.cuda,
     )
     salvaged = tuple(salvage.salvage_abandoned())
     place = output.prepare(options.argv[0], options.output, force=options.force)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof import __version__, env, native
 from efaprof.errors import RecordError
-from efaprof.session import cpu, finish, hooking, host, pyspy, salvage, steps, tally, workspace
+from efaprof.session import cpu, cuda, finish, hooking, host, pyspy, salvage, steps, tally, workspace
 from efaprof.session.drain import Loop
 from efaprof.session.environment import Wiring, inherited, preloadable, wired
 from efaprof.session.launch import Child
@@ -105,6 +105,8 @@ class Recorder:
             libfabric=self._options.libfabric,
             hook=self._hook(preload),
             nvtx=self._plan.nvtx,
+            cuda=self._plan.cuda,
+            cuda_detail=cuda.told(self._options.cuda),
             steps=steps.counting(self._options),
         )
         return wired(self._base, wiring)
