@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from efaprof.analyzers.graph import EMPTY_CHUNK, build
@@ -56,10 +57,11 @@ class CriticalPath:
 def _last_step(chunk: DispatchChunk) -> DispatchChunk:
     """The last step of every rank, with what belongs to it."""
     last = chunk.steps.filter(pl.col("begin_ns") == pl.col("begin_ns").max().over("rank"))
-    of_last = pl.col("step").is_in(last["step"].unique().implode())
+    numbers = last["step"].unique()
+    rows = np.flatnonzero(np.isin(chunk.columns["step"], numbers.to_numpy()))
     return DispatchChunk(
         steps=last,
-        operations=chunk.operations.filter(of_last),
-        waits=chunk.waits.filter(of_last),
+        operations={name: values[rows] for name, values in chunk.columns.items()},
+        waits=chunk.waits.filter(pl.col("step").is_in(numbers.implode())),
         computes=chunk.computes.filter(pl.col("begin_ns") >= last["begin_ns"].min()),
     )

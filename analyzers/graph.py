@@ -59,7 +59,7 @@ class StepGraph:
 def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Limits | None = None) -> StepGraph:
     """The graph of a chunk. `context` are the steps before it: chains lead into them, nothing of them is counted."""
     limits = limits or Limits()
-    stamps = read_stamps(context.operations, chunk.operations, limits)
+    stamps = read_stamps(context.columns, chunk.columns, limits)
     steps = pl.concat([context.steps.with_columns(is_context=True), chunk.steps.with_columns(is_context=False)])
     steps = steps.sort("rank", "begin_ns")
     computes = pl.concat([context.computes, chunk.computes]).sort("rank", "begin_ns", "end_ns")

@@ -7,19 +7,21 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
+from efaprof.native_wide import NO_TIME, NONE
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    from efaprof.trace.widerow import Columns
 
     Times = NDArray[np.int64]
     Ids = NDArray[np.int32]
     Mask = NDArray[np.bool_]
 
-NO_TIME = np.iinfo(np.int64).min
-NONE = -1
 LAYERS = tuple(Layer)
 LABEL = {layer: number for number, layer in enumerate(LAYERS)}
 
@@ -41,8 +43,9 @@ class Stamp(IntEnum):
 
 
 _STAMPED = tuple(stamp for stamp in Stamp if stamp is not Stamp.CLEARED)
-_NUMBERS = ("rank", "ring", "seq", "step", "layer", "peer", "channel")
-_ENUMS = ("phase", "kind")
+_NAMES = (
+    "rank", "ring", "seq", "step", "layer", "peer", "channel", "phase", "kind", "is_fenced", "wire_seq", "bytes",
+)  # fmt: skip
 # From which stage to which a host takes an operation, and whose time that is.
 _HOST = (
     (Stamp.SEEN, Layer.RING),
@@ -111,26 +114,27 @@ class Stamps:
                 target[place] = values
 
 
-def read_stamps(context: pl.DataFrame, operations: pl.DataFrame, limits: Limits) -> Stamps:
+def read_stamps(context: Columns, operations: Columns, limits: Limits) -> Stamps:
     """Operations with their chains; `context` are those of the step before, in which nothing is counted."""
-    columns, is_context = _columns(context, operations)
-    count = len(is_context)
-    is_fenced = columns["is_fenced"]
-    stages = len(Stamp) if is_fenced.any() else len(_STAMPED)
+    pieces = _pieces([_in_order(context), _in_order(operations)])
+    columns = {name: np.concatenate([part[name][rows] for part, rows, _ in pieces]) for name in _NAMES}
+    count = len(columns["seq"])
+    stages = len(Stamp) if columns["is_fenced"].any() else len(_STAMPED)
     time = np.full(stages * count, NO_TIME, np.int64)
     for stamp in _STAMPED:
-        time[stamp * count : (stamp + 1) * count] = columns.pop(f"{stamp.name.lower()}_ns")
+        name, own = f"{stamp.name.lower()}_ns", time[stamp * count : (stamp + 1) * count]
+        np.concatenate([part[name][rows] for part, rows, _ in pieces], out=own)
     ring = columns["ring"]
     starts_ring = np.ones(count, np.bool_)
     starts_ring[1:] = ring[1:] != ring[:-1]
     stamps = Stamps(
-        columns=columns,
+        columns=columns | {"is_sequenced": columns["wire_seq"] != NONE, "bytes": np.maximum(columns["bytes"], 0)},
         time=time,
         before=np.full(len(time), NONE, np.int32),
         also=np.full(len(time), NONE, np.int32),
         label=np.full(len(time), LABEL[Layer.UNATTRIBUTED], np.uint8),
         starts_ring=starts_ring,
-        is_context=is_context,
+        is_context=np.repeat([is_context for _, _, is_context in pieces], [_length(rows) for _, rows, _ in pieces]),
     )
     _chain(stamps)
     _servers(stamps, limits)
@@ -139,25 +143,31 @@ def read_stamps(context: pl.DataFrame, operations: pl.DataFrame, limits: Limits)
     return stamps
 
 
-def _columns(context: pl.DataFrame, operations: pl.DataFrame) -> tuple[dict[str, NDArray[Any]], Mask]:
-    frames = [frame for frame in (context, operations) if len(frame)]
-    found = pl.concat(frames) if frames else operations
-    columns: dict[str, NDArray[Any]] = {
-        f"{stamp.name.lower()}_ns": found[f"{stamp.name.lower()}_ns"].fill_null(NO_TIME).to_numpy()
-        for stamp in _STAMPED
-    }
-    columns |= {name: found[name].cast(pl.Int64).fill_null(NONE).to_numpy() for name in _NUMBERS}
-    columns |= {name: found[name].to_physical().cast(pl.Int64).fill_null(NONE).to_numpy() for name in _ENUMS}
-    columns["is_fenced"] = found["is_fenced"].to_numpy()
-    columns["is_sequenced"] = found["wire_seq"].is_not_null().to_numpy()
-    columns["bytes"] = found["bytes"].fill_null(0).to_numpy()
-    is_context = np.arange(len(found)) < len(context)
-    key = columns["ring"] << 48 | columns["seq"]
-    if len(key) > 1 and (key[1:] < key[:-1]).any():
-        order = np.argsort(key, kind="stable")
-        columns = {name: values[order] for name, values in columns.items()}
-        is_context = is_context[order]
-    return columns, is_context
+def _in_order(columns: Columns) -> Columns:
+    """Operations of one ring side by side in order of seq."""
+    key = columns["ring"].astype(np.int64) << 48 | columns["seq"]
+    if not (key[1:] < key[:-1]).any():
+        return columns
+    order = np.argsort(key, kind="stable")
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _pieces(parts: Sequence[Columns]) -> list[tuple[Columns, slice, bool]]:
+    """Ring after ring the operations of the first part, then of the second: (part, its rows, is the first)."""
+    found = []
+    for number, part in enumerate(parts):
+        ring = part["ring"]
+        starts = np.flatnonzero(np.append(True, ring[1:] != ring[:-1])[: len(ring)])
+        ends = np.append(starts, len(ring))[1:]
+        found += [
+            (int(ring[low]), number, slice(low, high)) for low, high in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+    found = found or [(0, 1, slice(0, 0))]
+    return [(parts[number], rows, number == 0) for _, number, rows in sorted(found, key=lambda one: one[:2])]
+
+
+def _length(rows: slice) -> int:
+    return int(rows.stop - rows.start)
 
 
 def _chain(stamps: Stamps) -> None:
