@@ -9,10 +9,12 @@ import polars as pl
 
 from efaprof.trace import schema
 from efaprof.trace.events import names_of, of_shape
-from efaprof.trace.frames import empty, frame
+from efaprof.trace.frames import empty, frame, named
 from efaprof.trace.layout import DEVICE, Shape
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from efaprof.trace.frames import Column
     from efaprof.trace.merge import Window
     from efaprof.trace.survey import Survey
@@ -25,10 +27,15 @@ def device_work(window: Window, survey: Survey) -> pl.DataFrame:
         begin = part.loaded.ring.clock.to_ns(body["t_begin"].astype(np.int64))
         columns: dict[str, Column] = {
             "process": np.full(len(body), part.loaded.ring.process), "device": body["x"], "stream": body["stream"],
-            "kind": (kind & 0xFF).astype(np.uint8), "name": names_of(survey, body["name"]),
+            "kind": _kinds(kind & 0xFF), "name": names_of(survey, body["name"]),
             "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns, "correlation": body["correlation"],
             "graph": body["graph"], "bytes": body["bytes"],
         }  # fmt: skip
         null = {"name": body["name"] == 0, "graph": body["graph"] == 0}
         made.append(frame(schema.DEVICE_WORK, columns, null=null))
     return pl.concat(made).sort("begin_ns", maintain_order=True) if made else empty(schema.DEVICE_WORK)
+
+
+def _kinds(what: NDArray[np.uint16]) -> pl.Series:
+    words = tuple(schema.DeviceKind.categories)
+    return named(words, schema.DeviceKind, np.where(what < len(words), what, 0))

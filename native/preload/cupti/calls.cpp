@@ -53,15 +53,14 @@ static void write_call(const CUpti_CallbackData &call, bool launches_graph, uint
 void on_call(void *, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data) {
     if (domain != CUPTI_CB_DOMAIN_DRIVER_API) return;
     const auto &call = *static_cast<const CUpti_CallbackData *>(data);
+    const bool launches_graph = is_graph(id);
     if (call.callbackSite == CUPTI_API_ENTER) {
+        if (launches_graph) launching_graph();
         *call.correlationData = ticks();
         return;
     }
     const uint64_t t_end = ticks();
-    if (*call.correlationData == 0) return; // we came while the call was under way
-    const bool launches_graph = is_graph(id);
-    write_call(call, launches_graph, t_end);
-    if (launches_graph) graph_launched();
+    if (*call.correlationData != 0) write_call(call, launches_graph, t_end); // else we came while it was under way
 }
 
 } // namespace efaprof::cuda

@@ -51,7 +51,7 @@ void give_buffer(uint8_t **buffer, size_t *size, size_t *most_records);
 void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 uint64_t ticks();
 
-// A graph was launched: after enough of them, graphs are told as a whole.
-void graph_launched();
+// A graph is about to be launched: after enough of them, graphs are told as a whole.
+void launching_graph();
 
 } // namespace efaprof::cuda

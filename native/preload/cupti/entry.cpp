@@ -18,7 +18,8 @@ static uint32_t g_state = IDLE;
 static pid_t g_process; // that CUPTI was attached in
 static const Api *g_api;
 static CUpti_SubscriberHandle g_subscriber;
-static uint32_t g_node_launches; // graph launches after which graphs are told as a whole; 0: at once, or never
+static uint32_t g_window;   // graph launches whose nodes are told; 0: none, or all
+static uint32_t g_launches; // of graphs, counted while a window is open
 
 constexpr uint32_t FLUSH_MS = 100; // a killed program loses what its GPU did since
 constexpr CUpti_ActivityKind KINDS[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -81,11 +82,11 @@ static void give_way(const void *caller) {
     end();
 }
 
-void graph_launched() {
-    const uint32_t before = __atomic_load_n(&g_node_launches, __ATOMIC_RELAXED);
-    if (before == 0 || __atomic_sub_fetch(&g_node_launches, 1, __ATOMIC_RELAXED) != 0) return;
+void launching_graph() {
+    if (g_window == 0 || __atomic_load_n(&g_launches, __ATOMIC_RELAXED) > g_window) return;
+    if (__atomic_fetch_add(&g_launches, 1, __ATOMIC_RELAXED) != g_window) return;
     if (!failed(g_api->enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), "CUPTI graphs: "))
-        note_info("graphs are told as a whole from here", "", before);
+        note_info("graphs are told as a whole from here", "", g_window);
 }
 
 static void begin() {
@@ -95,7 +96,7 @@ static void begin() {
     set_api(g_api);
     if (failed(g_api->subscribe(&g_subscriber, on_call, nullptr), "CUPTI: ")) return;
     const Detail detail = asked_detail();
-    g_node_launches = detail.launches;
+    g_window = detail.launches;
     if (!begin_activities(detail)) {
         disable_activities();
         g_api->unsubscribe(g_subscriber);

@@ -1,0 +1,115 @@
+"""The CUDA timeline, on a libcupti without a GPU: launches, graphs, kernels, and whose CUPTI it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from recording import efaprof, manifest, the_run
+
+from efaprof.trace.reader import Tables, open_tables
+from efaprof.trace.rundir import open_run
+
+STEPS = 6
+NODES = 3  # kernels of the fake graph
+GRAPH = 42
+
+
+@pytest.fixture(name="program")
+def _program(build_dir) -> str:
+    path = build_dir / "bin/fake_cuda_program"
+    if not path.exists():
+        pytest.skip("the CUDA timeline was not built: cupti.h is not on this machine")
+    return str(path)
+
+
+def recorded(folder: Path, *command: str, cuda: str = "graph", env: dict[str, str] | None = None) -> tuple[str, Tables]:
+    """What the program printed, and the tables of its run."""
+    done = efaprof("record", "--cuda", cuda, "--", *command, cwd=folder, env={**os.environ, **(env or {})})
+    assert done.returncode == 0, done.stderr
+    return done.stdout, open_tables(open_run(the_run(folder)))
+
+
+def kinds(tables: Tables) -> dict[str, int]:
+    counted = tables.device_work.group_by("kind").len().collect()
+    return dict(counted.iter_rows())
+
+
+def notes(tables: Tables) -> list[str]:
+    return [note.text for note in tables.facts.notes]
+
+
+def test_a_graph_is_told_as_a_whole_with_the_call_that_launched_it(program, tmp_path):
+    _, tables = recorded(tmp_path, program, str(STEPS))
+    assert kinds(tables) == {"graph": STEPS, "kernel": STEPS}
+    calls = tables.spans.filter(pl.col("name").cast(pl.String) == "cuGraphLaunch").collect()
+    graphs = tables.device_work.filter(pl.col("kind") == "graph").collect()
+    assert calls["payload"].to_list() == graphs["graph"].to_list() == [GRAPH] * STEPS
+    assert calls["correlation"].to_list() == graphs["correlation"].to_list()
+    # The fake runs a graph when the call has returned: on one clock, so the order shows.
+    assert (graphs["begin_ns"] >= calls["end_ns"]).all()
+    assert (graphs["end_ns"] >= graphs["begin_ns"]).all()
+
+
+def test_node_detail_tells_each_kernel_by_its_name(program, tmp_path):
+    _, tables = recorded(tmp_path, program, str(STEPS), cuda="node")
+    assert kinds(tables) == {"kernel": STEPS * (1 + NODES)}
+    kernels = tables.device_work.collect()
+    assert set(kernels.filter(pl.col("graph") == GRAPH)["name"].cast(pl.String)) <= {
+        "_Z9fake_nodePf",
+        "fake_node(float*)",
+    }
+    assert kernels.filter(pl.col("graph").is_null()).height == STEPS
+
+
+def test_a_window_of_nodes_ends_after_so_many_launches(program, tmp_path):
+    window = 2
+    _, tables = recorded(tmp_path, program, str(STEPS), cuda=f"node:{window}")
+    assert kinds(tables) == {"kernel": STEPS + window * NODES, "graph": STEPS - window}
+    assert "graphs are told as a whole from here" in notes(tables)
+
+
+def test_a_profiler_of_the_program_gets_cupti_and_the_trace_says_so(program, tmp_path):
+    at = 4
+    told, tables = recorded(tmp_path, program, str(STEPS), "profile-at", str(at))
+    assert "own profiler: subscribe 0" in told
+    assert f"own profiler: {(STEPS - at) * (1 + NODES)} records" in told
+    assert kinds(tables) == {"graph": at, "kernel": at}
+    given = [note for note in tables.facts.notes if note.text == "CUPTI given to fake_cuda_program"]
+    assert given
+    assert given[0].is_degraded
+
+
+def test_lost_records_are_said(program, tmp_path):
+    _, tables = recorded(tmp_path, program, "1", env={"FAKE_CUPTI_DROPPED": "17"})
+    assert any(note.text == "CUPTI lost records of the GPU" and note.value == 17 for note in tables.facts.notes)
+
+
+def test_a_program_that_aborts_keeps_its_launch_calls(program, tmp_path):
+    done = efaprof("record", "--cuda", "graph", "--", program, str(STEPS), "abort-at", "3", cwd=tmp_path)
+    assert done.returncode == 128 + 6
+    tables = open_tables(open_run(the_run(tmp_path)))
+    assert tables.spans.filter(pl.col("name").cast(pl.String) == "cuGraphLaunch").collect().height == 3
+
+
+def test_off_and_a_machine_without_a_gpu_leave_the_program_alone(program, tmp_path):
+    told, _ = recorded(tmp_path, program, "1", cuda="off")
+    assert "injection none" in told
+    probe = next(one for one in manifest(the_run(tmp_path))["probes"] if one["name"] == "cuda")
+    assert probe["state"] == "off"
+
+
+def test_the_users_own_injected_tool_begins_first(program, tmp_path, build_dir):
+    theirs = str(build_dir / "lib/libefaprof-nvtx.so")  # has no InitializeInjection
+    told, tables = recorded(tmp_path, program, "1", env={"CUDA_INJECTION64_PATH": theirs})
+    assert "injection ok" in told
+    assert any(note.startswith("CUDA_INJECTION64_PATH cannot be chained to: ") for note in notes(tables))
+    assert kinds(tables) == {"graph": 1, "kernel": 1}
+
+
+def test_a_wrong_detail_is_a_usage_error(tmp_path):
+    done = efaprof("record", "--cuda", "nodes", "--", "true", cwd=tmp_path)
+    assert done.returncode == 125
+    assert "--cuda nodes is none of off, auto, graph, node or node:N" in done.stderr
