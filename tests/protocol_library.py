@@ -22,6 +22,14 @@ void test_route(uint64_t seed, uint32_t step, uint32_t layer, uint32_t rank, uin
                 uint32_t experts, uint16_t *expert, uint8_t *weight);
 int32_t test_value(uint64_t seed, uint32_t step, uint32_t layer, uint32_t rank, uint32_t token, uint32_t element);
 void test_heap(const uint32_t *shape, uint64_t *out);
+uint16_t test_bf16(float value);
+float test_bf16_value(uint16_t bits);
+uint8_t test_fp8(float value);
+float test_fp8_value(uint8_t code);
+uint64_t test_payload(uint32_t hidden, uint32_t element_bytes, uint64_t seed, uint32_t token, uint8_t *payload,
+                      uint16_t *elements);
+float test_payload_value(uint32_t hidden, uint32_t element_bytes, const uint8_t *payload, uint32_t element);
+uint64_t test_enter(uint64_t ns);
 """
 
 ffi = FFI()

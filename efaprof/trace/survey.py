@@ -37,6 +37,7 @@ LONGEST_RECORD = 1 + layout.CQ_MAX
 WALKERS = 2  # files walked at a time
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
 KEPT_SUFFIX = ".kept.efr"
+DEVICE_CLOCK_ERROR = "gpu.clock_error_ns"  # NOTE: how far a GPU's times may be off from its host's
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         for raw, one in zip(raws, found, strict=True)
         if one.last_ticks >= 0 and not is_kept(raw)
     ]
+    facts = _facts(rings, found, names)
     shapes = sum((one.shapes for one in found), np.zeros(256, np.int64))
     kinds = sum((one.kinds for one in found), np.zeros(UNKNOWN_KIND + 1, np.int64))
     return Survey(
@@ -161,14 +163,14 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         names=names,
         objects=objects.build(_timed(rings, found, Shape.OBJECT), _timed(rings, found, Shape.BIND), names),
         notes=_notes(found, names),
-        facts=_facts(rings, found, names),
+        facts=facts,
         marks=_timed(rings, found, Shape.MARK),
         records={shape: int(shapes[shape]) for shape in Shape if shapes[shape]},
         op_kinds={kind: int(kinds[row]) for row, kind in enumerate(OP_KINDS) if kinds[row]},
         has_deferred=any(one.flags & fabric.FI_MORE for one in found),
         losses=_losses(raws, found, unusable),
         unusable=unusable,
-        clock_error_ns=max((error for _, error in spans), default=0),
+        clock_error_ns=max((error for _, error in spans), default=0) + _device_error_ns(facts),
         first_ns=min((int(ends[0]) for ends, _ in spans), default=0),
         last_ns=max((int(ends[1]) for ends, _ in spans), default=0),
         realtime_offset_ns=_realtime_offset(found),
@@ -280,6 +282,11 @@ def _facts(rings: Sequence[Ring], found: Sequence[Walked], names: dict[int, str]
         for ring, one in zip(rings, found, strict=True)
         for row in one.of(Shape.NOTE)
     }
+
+
+def _device_error_ns(facts: dict[tuple[int, str], int]) -> int:
+    """What a GPU's times may be off by beside that: the bound that its process found when it fitted the clocks."""
+    return max((value for (_, name), value in facts.items() if name == DEVICE_CLOCK_ERROR), default=0)
 
 
 def _losses(raws: Iterable[RawFile], found: Iterable[Walked], unusable: Sequence[Unusable]) -> Losses:

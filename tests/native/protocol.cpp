@@ -1,6 +1,7 @@
 // The protocol headers behind a C ABI, for tests/unit/instrument.
 #include "protocol/command.h"
 #include "protocol/heap.h"
+#include "protocol/numerics.h"
 #include "protocol/routing.h"
 #include "protocol/sequence.h"
 
@@ -145,4 +146,35 @@ EXPORT void test_heap(const uint32_t *shape, uint64_t *out) {
                                heap.notified,    heap.signals,   heap.flags,        heap.units};
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
         out[i] = fields[i];
+}
+
+// ---- numerics -----------------------------------------------------------------------------------------
+EXPORT uint16_t test_bf16(float value) {
+    return bf16_bits(value);
+}
+EXPORT float test_bf16_value(uint16_t bits) {
+    return bf16_value(bits);
+}
+EXPORT uint8_t test_fp8(float value) {
+    return fp8_bits(value);
+}
+EXPORT float test_fp8_value(uint8_t code) {
+    return fp8_value(code);
+}
+// A token's payload on the wire, and its elements before (bf16).
+EXPORT uint64_t test_payload(uint32_t hidden, uint32_t element_bytes, uint64_t seed, uint32_t token, uint8_t *payload,
+                             uint16_t *elements) {
+    Shape shape = {2, 8, hidden, 2, 4, 1, element_bytes};
+    TokenId id = {seed, 1, 2, 0, token};
+    for (uint32_t group = 0; group < group_count(shape); group++)
+        reference_group(shape, id, group, payload);
+    for (uint32_t element = 0; element < hidden; element++)
+        elements[element] = token_element(id, element);
+    return payload_bytes(shape);
+}
+EXPORT float test_payload_value(uint32_t hidden, uint32_t element_bytes, const uint8_t *payload, uint32_t element) {
+    return payload_value({2, 8, hidden, 2, 4, 1, element_bytes}, payload, element);
+}
+EXPORT uint64_t test_enter(uint64_t ns) {
+    return enter_ns(enter_flags(ns));
 }

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.trace import fabric as fi
-from efaprof.trace import reader, schema
-from efaprof.trace.synth import TSC_2100, Cqe, SynthRun
+from efaprof.trace import layout, reader, schema
+from efaprof.trace.layout import Shape
+from efaprof.trace.synth import TSC_2100, Cqe, SynthRun, kind_of
 from efaprof.trace.traffic import Traffic, open_endpoint, write_traffic
 
 EP, CQ = 0x1000, 0x2000
@@ -205,6 +206,13 @@ def test_time_is_monotonic_nanoseconds_and_its_offset_to_realtime_is_known(tmp_p
     assert tables.facts.realtime_offset_ns == 7
     assert abs(tables.ops.collect()["post_ns"][0] - 1_000_000) <= 1
     assert tables.facts.clock_error_ns == 20
+
+
+def test_the_bound_of_a_gpus_clock_is_added_to_the_clock_error(synth):
+    ring = synth.ring()
+    name = ring.name("gpu.clock_error_ns")
+    ring.put(layout.NOTE, kind_of(Shape.NOTE, 1), 1_000, name=name, value=1200)
+    assert reader.open_tables(synth.finish()).facts.clock_error_ns == 1200
 
 
 def test_ticks_without_clock_samples_cannot_be_read(tmp_path):
