@@ -164,6 +164,7 @@ void check_device(const Options &options) {
     const protocol::Shape &shape = options.shape;
     if (options.device == Device::Cpu) {
         if (shape.element_bytes != sizeof(float)) refuse("--dtype bf16 and fp8 are types of --device cuda");
+        if (options.is_pinned) refuse("--pin keeps threads near a GPU: add --device cuda");
         return;
     }
     uint32_t unit = shape.element_bytes == 1 ? 128 : 8;

@@ -6,6 +6,7 @@
 
 #include "../gda/carrier.h"
 #include "../gda/open.h"
+#include "../gpu/pin.h"
 #include "../gpu/rank.h"
 #include "../proxy/loop.h"
 #include "../proxy/wait.h"
@@ -123,6 +124,7 @@ void run_gpu(Job &job, Engine &engine, uint32_t threads) {
 
 void run_proxy(Job &job, Engine &engine) {
     uint32_t threads = thread_count(job.options);
+    if (job.options.is_pinned) pin_to_gpu(engine.rank);
     open_fabric(engine, job.options, threads);
     connect(engine, job);
     record_identity(engine, job.options);
