@@ -1,4 +1,4 @@
-"""Tables that need no pairing: arrivals, completion-queue reads, counters, spans; and who took part."""
+"""Tables that need no pairing: arrivals, completion-queue reads, counters; and who took part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from efaprof.trace import fabric, schema
 from efaprof.trace.columns import Columns
 from efaprof.trace.decode import records, shapes_of
 from efaprof.trace.frames import empty, frame, named
-from efaprof.trace.layout import COUNTER, SPAN, Shape
+from efaprof.trace.layout import COUNTER, Shape
 from efaprof.trace.objects import NONE
 
 if TYPE_CHECKING:
@@ -100,21 +100,6 @@ def counters(window: Window, survey: Survey) -> pl.DataFrame:
         }  # fmt: skip
         made.append(frame(schema.COUNTERS, columns))
     return pl.concat(made).sort("time_ns", maintain_order=True) if made else empty(schema.COUNTERS)
-
-
-def spans(window: Window, survey: Survey) -> pl.DataFrame:
-    """Frame of the named stretches of host time of a window."""
-    made = []
-    for part, kind, body, time_ns in of_shape(window, survey, Shape.SPAN, SPAN):
-        begin = part.loaded.ring.clock.to_ns(body["t_end"].astype(np.int64) - body["dur"])
-        position = positions_of(part, Shape.SPAN)
-        columns: dict[str, Column] = {
-            "process": np.full(len(body), part.loaded.ring.process), "thread": part.threads(position),
-            "name": names_of(survey, body["name"]), "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns,
-            "depth": body["x"], "is_step": kind & 0xFF == 3, "payload": body["payload"],
-        }  # fmt: skip
-        made.append(frame(schema.SPANS, columns))
-    return pl.concat(made).sort("begin_ns", maintain_order=True) if made else empty(schema.SPANS)
 
 
 def positions_of(part: Slice, shape: Shape) -> NDArray[np.int64]:

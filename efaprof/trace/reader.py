@@ -24,6 +24,7 @@ from efaprof.trace.outcomes import Outcomes
 from efaprof.trace.pairing import Pairing
 from efaprof.trace.rows import OpRows
 from efaprof.trace.sink import ParquetSink
+from efaprof.trace.spans import spans
 from efaprof.trace.survey import Losses, Survey, survey
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
 STAMP = "tables.json"
-TABLES_VERSION = 3  # of what is kept; another number makes the tables anew
+TABLES_VERSION = 4  # of what is kept; another number makes the tables anew
 EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
     "ops": schema.OPS, "arrivals": schema.ARRIVALS, "reads": schema.READS, "counters": schema.COUNTERS,
     "spans": schema.SPANS, "device_work": schema.DEVICE_WORK,
@@ -192,7 +193,7 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
                 sinks["arrivals"].write(events.arrivals(pairing.settle(prepared), surveyed))
                 sinks["reads"].write(events.reads(window, surveyed))
                 sinks["counters"].write(events.counters(window, surveyed))
-                sinks["spans"].write(events.spans(window, surveyed))
+                sinks["spans"].write(spans(window, surveyed))
                 sinks["device_work"].write(device_work(window, surveyed))
             pairing.finish()
         rows = OpRows(surveyed, outcomes)

@@ -12,7 +12,10 @@ OP_KINDS: tuple[str, ...] = tuple(f"{cls.name.lower()}.{function}" for cls in Op
 OpKind = pl.Enum(OP_KINDS)
 MatchKind = pl.Enum([match.value for match in Match])
 Direction = pl.Enum(["tx", "rx"])
-DeviceKind = pl.Enum(["unknown", "kernel", "graph", "copy", "set"])  # in the order of their numbers in format.h
+# In the order of their numbers in format.h.
+DeviceKind = pl.Enum(["unknown", "kernel", "graph", "copy", "set"])
+SpanKind = pl.Enum(["unknown", "range", "instant", "step", "graph", "step began", "launch"])
+SpanSource = pl.Enum(["none", "annotation", "nvtx", "cuda"])
 
 # One row per libfabric operation (posted or attempted), in order of post_ns.
 OPS: dict[str, pl.DataType] = {
@@ -78,16 +81,23 @@ COUNTERS: dict[str, pl.DataType] = {
     "is_monotone": pl.Boolean(),
 }
 
-# One row per named stretch of host time.
+# One row per named stretch of host time; of one that has no length, both times are the same.
 SPANS: dict[str, pl.DataType] = {
     "process": pl.UInt32(),
-    "thread": pl.UInt32(),
+    "thread": pl.UInt32(),  # that ended it
     "name": pl.Categorical(),
     "begin_ns": pl.Int64(),
     "end_ns": pl.Int64(),
     "depth": pl.UInt16(),
-    "is_step": pl.Boolean(),
+    "is_step": pl.Boolean(),  # the program said so
     "payload": pl.UInt64(),
+    "what": SpanKind,
+    "source": SpanSource,
+    "domain": pl.Categorical(),  # of NVTX; null: none
+    "category": pl.UInt32(),  # of NVTX; of a step its kind (`layout.AnnotatedStep`); of an annotation 1 + layer; 0 none
+    "payload_type": pl.UInt8(),  # `layout.Payload`
+    "is_unordered": pl.Boolean(),  # began in another order than it ended, or on another thread
+    "correlation": pl.UInt64(),  # of a CUDA call: device_work that it launched carries the same; 0 none
 }
 
 # One row per stretch of a GPU's time that CUPTI told of.
@@ -160,12 +170,13 @@ DISPATCH: dict[str, pl.DataType] = {
     "channel": pl.UInt16(),
     "bytes": pl.UInt32(),
     "is_fenced": pl.Boolean(),
+    "is_posted": pl.Boolean(),  # by the kernel itself: neither ring nor proxy nor library
     "wire_seq": pl.Int64(),  # number among the sequenced operations of (ring, peer, channel); null: none
     "eagain": pl.UInt16(),
     "error": pl.UInt16(),  # errno of an error completion, 0 none
     "outstanding": pl.UInt8(),  # in flight before it: 0 none, else 1 + floor(log2)
     "enter_ns": pl.Int64(),  # kernel entered the issue
-    "publish_ns": pl.Int64(),  # command visible in the ring
+    "publish_ns": pl.Int64(),  # command visible in the ring; entry written, where the kernel posts by itself
     "seen_ns": pl.Int64(),  # taken by the proxy
     "fenced_ns": pl.Int64(),  # everything that it had to wait for has completed; null: not fenced
     "call_ns": pl.Int64(),  # libfabric entered

@@ -14,7 +14,7 @@ import numpy as np
 
 from efaprof import __version__
 from efaprof.trace import layout
-from efaprof.trace.layout import CLOSED, Clock, ObjectKind, OpClass, Shape
+from efaprof.trace.layout import CLOSED, AnnotatedStep, Clock, ObjectKind, OpClass, Payload, Shape, Source, Span
 from efaprof.trace.manifest import Manifest
 from efaprof.trace.rundir import RAW_DIR, RAW_SUFFIX, Run
 
@@ -194,6 +194,41 @@ class SynthRing:
         self.put(
             layout.SPAN, kind_of(Shape.SPAN, 3 if is_step else 1), end_ns,
             dur_ns=end_ns - begin_ns, x=depth, name=found, payload=payload,
+        )  # fmt: skip
+
+    def named_range(
+        self,
+        name: str,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        what: Span = Span.RANGE,
+        source: Source = Source.NVTX,
+        domain: str | None = None,
+        **fields: int,
+    ) -> None:
+        """One named stretch of host time, with more fields of its record."""
+        named = {"name": self.name(name, end_ns), "domain": self.name(domain or "", end_ns)}
+        self.put(
+            layout.RANGE, kind_of(Shape.RANGE, what), end_ns, dur_ns=end_ns - begin_ns, **named,
+            t_begin=self.clock.ticks(begin_ns), source=source, **fields,
+        )  # fmt: skip
+
+    def step(
+        self,
+        begin_ns: int,
+        end_ns: int,
+        *,
+        kind: AnnotatedStep = AnnotatedStep.DECODE,
+        tokens: int = layout.UNSAID_COUNT,
+        batch: int = layout.UNSAID_COUNT,
+        name: str = "step",
+    ) -> None:
+        """One annotated step, and that it began."""
+        self.put(layout.SPAN, kind_of(Shape.SPAN, Span.STEP_BEGAN), begin_ns, name=self.name(name, begin_ns))
+        self.named_range(
+            name, begin_ns, end_ns, what=Span.STEP, source=Source.ANNOTATION, category=kind,
+            payload_type=Payload.STEP, payload=batch << 32 | tokens,
         )  # fmt: skip
 
     def flush(self) -> None:
