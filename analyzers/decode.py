@@ -9,9 +9,10 @@ import polars as pl
 
 from efaprof.analyzers.attribution import NS_PER_US, DecodeSplit, decode_split
 from efaprof.analyzers.by import PathBy
+from efaprof.analyzers.counts import step_counts
 from efaprof.analyzers.critical import WALKED, CriticalPath
 from efaprof.analyzers.features import run_features
-from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter, step_counts
+from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter
 from efaprof.analyzers.outstanding import step_outstanding
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
 from efaprof.analyzers.replay import STANDARD

@@ -14,8 +14,9 @@ import polars as pl
 
 from efaprof.analyzers.gates import read_gates
 from efaprof.analyzers.intervals import IntervalSet, union
-from efaprof.analyzers.stamps import LABEL, NO_TIME, NONE, Limits, Stamp, Stamps, read_stamps
+from efaprof.analyzers.stamps import LABEL, Limits, Stamp, Stamps, read_stamps
 from efaprof.native_graph import EventGraph, Events
+from efaprof.native_wide import NO_TIME, NONE
 from efaprof.trace import schema
 from efaprof.trace.frames import empty
 from efaprof.trace.layers import Layer

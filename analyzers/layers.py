@@ -1,4 +1,4 @@
-"""Layer costs of each step on each rank: what is open when, the exclusive sweep over it, per-step counts."""
+"""Layer costs of each step on each rank: what is open when, and the exclusive sweep over it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from efaprof.analyzers.counts import step_counts
 from efaprof.analyzers.exclusive import PRIORITY, sweep
 from efaprof.analyzers.intervals import EMPTY, IntervalSet, merge, union
 from efaprof.trace.layers import Layer
@@ -41,21 +42,19 @@ class LayerSplitter:
     _open: dict[tuple[int, Layer], IntervalSet] = field(default_factory=dict)
 
     def split(self, chunk: DispatchChunk) -> pl.DataFrame:
-        """One row per (rank, step): `wall_ns`, `<layer>_ns` (they sum to it), `<layer>_overlapped_ns`, and more.
+        """One row per (rank, step): what `step_counts` says, `<layer>_ns`, `<layer>_overlapped_ns`.
 
-        `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
-        `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: enter → published,
-        their union; `clip_ns`: by how much deliveries preceded the return of their post, summed. Layers that no
-        operation has are absent.
+        The layers sum to `wall_ns`; those that no operation has are absent.
         """
-        operations = chunk.operations
+        operations, counts = chunk.operations, step_counts(chunk)
         frames = []
         for (rank,), steps in chunk.steps.group_by("rank", maintain_order=True):
             own = operations.filter(pl.col("rank") == rank)
             inbound = operations.filter(pl.col("peer") == rank)
             computes = chunk.computes.filter(pl.col("rank") == rank)
             waits = chunk.waits.filter(pl.col("rank") == rank)
-            frames.append(self._split_rank(int(str(rank)), steps, own, inbound, computes, waits))
+            layers = self._split_rank(int(str(rank)), steps, own, inbound, computes, waits)
+            frames.append(counts.filter(pl.col("rank") == rank).hstack(layers))
         return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
 
     def _split_rank(
@@ -85,33 +84,7 @@ class LayerSplitter:
         found = sweep({layer: spans for layer, spans in open_in.items() if len(spans.begin)}, begin, end)
         columns = {f"{layer}_ns": ns for layer, ns in found.exclusive.items()}
         columns |= {f"{layer}_overlapped_ns": ns for layer, ns in found.overlapped.items()}
-        return _counts_of(steps, own).with_columns(**{name: pl.Series(values) for name, values in columns.items()})
-
-
-def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
-    """What `LayerSplitter.split` says of each (rank, step) beside its layers."""
-    frames = [
-        _counts_of(steps, chunk.operations.filter(pl.col("rank") == rank))
-        for (rank,), steps in chunk.steps.group_by("rank", maintain_order=True)
-    ]
-    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
-
-
-def _counts_of(steps: pl.DataFrame, own: pl.DataFrame) -> pl.DataFrame:
-    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    issuing = _between(own, *OPERATION_SPANS[Layer.KERNEL])
-    busy = merge(
-        _between(own, pl.col("seen_ns"), pl.col("return_ns")), _between(own, pl.col("done_ns"), pl.col("told_ns"))
-    )
-    return (
-        steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
-        .with_columns(
-            proxy_busy_ns=pl.Series(busy.covered_within(begin, end)),
-            kernel_busy_ns=pl.Series(issuing.covered_within(begin, end)),
-        )
-        .join(_sums(own), on="step", how="left", maintain_order="left")
-        .with_columns(pl.selectors.numeric().fill_null(0))
-    )
+        return pl.DataFrame({name: pl.Series(values) for name, values in columns.items()})
 
 
 def _between(frame: pl.DataFrame, begin: pl.Expr, end: pl.Expr) -> IntervalSet:
@@ -124,26 +97,3 @@ def _beyond(spans: IntervalSet, time_ns: int) -> IntervalSet:
     """The part of a set after a time."""
     rows = spans.end > time_ns
     return union(np.maximum(spans.begin[rows], time_ns), spans.end[rows])
-
-
-def _sums(own: pl.DataFrame) -> pl.DataFrame:
-    """Per step: operations, bytes, retries, and what waited behind the proxy's earlier commands."""
-    served = own.select("step", "publish_ns", "seen_ns", "return_ns").drop_nulls()
-    busy = union(served["seen_ns"].to_numpy(), served["return_ns"].to_numpy())
-    queue = busy.covered_within(served["publish_ns"].to_numpy(), served["seen_ns"].to_numpy())
-    # In the order of service: was the next command there before this one's call returned?
-    is_waiting = np.append(served["publish_ns"].to_numpy()[1:] <= served["return_ns"].to_numpy()[:-1], False)
-    queued = (
-        served.select("step", queue_ns=pl.Series(queue), is_waiting=pl.Series(is_waiting[: len(queue)]))
-        .group_by("step")
-        .agg(pl.sum("queue_ns"), waiting=pl.sum("is_waiting").cast(pl.Int64), served=pl.len().cast(pl.Int64))
-    )
-    counted = own.group_by("step").agg(
-        operations=pl.len().cast(pl.Int64),
-        bytes=pl.sum("bytes").cast(pl.Int64),
-        eagain=pl.sum("eagain").cast(pl.Int64),
-        unfinished=pl.col("done_ns").is_null().sum().cast(pl.Int64),
-        clip_ns=(pl.col("return_ns") - DELIVERED).clip(lower_bound=0).sum(),
-        fence_wait_ns=(pl.col("fenced_ns") - pl.col("seen_ns")).clip(lower_bound=0).sum(),
-    )
-    return counted.join(queued, on="step", how="left")

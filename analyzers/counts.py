@@ -1,0 +1,128 @@
+"""What each step of each rank did, counted over its operations' columns: operations, bytes, queues, busy time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from efaprof.analyzers.intervals import IntervalSet, merge, union
+from efaprof.native_wide import NO_TIME
+from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from efaprof.trace.widerow import Columns, DispatchChunk
+
+    Times = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+
+def operation_spans(columns: Columns) -> dict[Layer, tuple[Times, Times]]:
+    """From … to … of each operation in each layer of its path, as OPERATION_SPANS of efaprof.analyzers.layers says."""
+    enter, publish, seen, fenced, call, returned, done, arrival, signal = (
+        columns[f"{stamp}_ns"]
+        for stamp in ("enter", "publish", "seen", "fenced", "call", "return", "done", "arrival", "signal")
+    )
+    kernel = enter, publish
+    if (is_posted := _is_posted(columns)).any():
+        kernel = np.where(is_posted, _coalesce(fenced, enter), enter), np.where(is_posted, returned, publish)
+    return {
+        Layer.KERNEL: kernel,
+        Layer.RING: (publish, seen),
+        Layer.PROXY: (_coalesce(fenced, seen), call),
+        Layer.LIBFABRIC: (call, returned),
+        Layer.NIC: (returned, _coalesce(arrival, done)),
+        Layer.RX: (arrival, signal),
+    }
+
+
+def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
+    """One row per (rank, step): `wall_ns`, and sums over the rank's operations.
+
+    `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
+    `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: the same of issuing;
+    `clip_ns`: by how much deliveries preceded the return of their post, summed.
+    """
+    columns, ranks = chunk.columns, chunk.steps["rank"].unique(maintain_order=True).to_list()
+    frames = []
+    for rank in ranks:
+        steps = chunk.steps.filter(pl.col("rank") == rank)
+        own = {name: values[_rows(columns["rank"], rank)] for name, values in columns.items()}
+        begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+        busy = merge(_open(own["seen_ns"], own["return_ns"]), _open(own["done_ns"], own["told_ns"]))
+        counted = {
+            "proxy_busy_ns": busy.covered_within(begin, end),
+            "kernel_busy_ns": _open(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
+            **_sums(own, steps["step"].cast(pl.Int64).to_numpy()),
+        }
+        frames.append(
+            steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
+            .with_columns(**{name: pl.Series(values) for name, values in counted.items()})
+        )  # fmt: skip
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:
+    """Where a column has this value: a view where the rows lie side by side."""
+    rows = np.flatnonzero(values == wanted)
+    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) else slice(0, 0)
+    return rows
+
+
+def _sums(own: Columns, steps: Times) -> dict[str, Times]:
+    """Sums over the operations of each of these steps."""
+    order = np.argsort(steps, kind="stable")
+    place = np.minimum(np.searchsorted(steps[order], own["step"]), max(len(steps) - 1, 0))
+    of = order[place]  # every operation stands in one of the steps
+
+    def total(values: NDArray[np.generic], rows: Mask | slice = slice(None)) -> Times:
+        summed: Times = np.rint(np.bincount(of[rows], values[rows], len(steps))).astype(np.int64)
+        return summed
+
+    ones, publish, seen, returned = np.ones(len(of)), own["publish_ns"], own["seen_ns"], own["return_ns"]
+    is_served = (publish != NO_TIME) & (seen != NO_TIME) & (returned != NO_TIME)
+    waited = np.zeros(len(of))
+    waited[is_served] = union(seen[is_served], returned[is_served]).covered_within(publish[is_served], seen[is_served])
+    # In the order of service: was the next command there before this one's call returned?
+    is_waiting = np.zeros(len(of))
+    served = np.flatnonzero(is_served)
+    is_waiting[served[:-1]] = publish[served[1:]] <= returned[served[:-1]]
+    delivered = _coalesce(own["arrival_ns"], own["done_ns"])
+    taken_up = np.where(_is_posted(own), own["enter_ns"], seen)
+    return {
+        "operations": total(ones),
+        "bytes": total(np.maximum(own["bytes"], 0)),
+        "eagain": total(np.maximum(own["eagain"], 0)),
+        "unfinished": total(ones, own["done_ns"] == NO_TIME),
+        "clip_ns": total(*_beyond(returned, delivered)),
+        "fence_wait_ns": total(*_beyond(own["fenced_ns"], taken_up)),
+        "queue_ns": total(waited),
+        "waiting": total(is_waiting),
+        "served": total(ones, is_served),
+    }
+
+
+def _beyond(later: Times, earlier: Times) -> tuple[Times, Mask]:
+    """By how much one time is after another, and where both are known and it is."""
+    is_known = (later != NO_TIME) & (earlier != NO_TIME) & (later > earlier)
+    return np.where(is_known, later, 0) - np.where(is_known, earlier, 0), is_known
+
+
+def _open(begin: Times, end: Times) -> IntervalSet:
+    """Union of [begin, end) where both are known."""
+    is_known = (begin != NO_TIME) & (end != NO_TIME)
+    return union(begin, end) if is_known.all() else union(begin[is_known], end[is_known])
+
+
+def _is_posted(columns: Columns) -> Mask:
+    """By the kernel itself: no ring, no proxy, no library."""
+    posted: Mask = columns.get("is_posted", np.zeros(len(columns["enter_ns"]), np.bool_))
+    return posted
+
+
+def _coalesce(first: Times, second: Times) -> Times:
+    return np.where(first == NO_TIME, second, first)
