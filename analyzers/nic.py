@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from efaprof.analyzers.growth import Growth, growth
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -16,6 +18,9 @@ _RATE = "rate_bytes_s"
 # Counters of bytes on the wire, and bytes per unit: the kernel counts InfiniBand data in words of four bytes.
 _SENT = {"tx_bytes": 1, "port_xmit_data": 4}
 _RECEIVED = {"rx_bytes": 1, "port_rcv_data": 4}
+# Payload that EFA counts by work request, without headers and acknowledgements: held exactly against the operations.
+_PAYLOAD = ("send_bytes", "rdma_write_bytes")
+_KEPT = frozenset({_RATE, *_SENT, *_RECEIVED, *_PAYLOAD})
 LOOPBACK = "lo"
 # Headers, acknowledgements and other programs may add this much before counters and operations disagree.
 EXTRA_SHARE = 0.10
@@ -31,6 +36,9 @@ class Device:
     sent_bytes: int | None
     received_bytes: int | None
     line_rate_bytes_s: int | None
+    payload_bytes: int | None = None  # sent, as the work requests say it
+    resets: int = 0  # times that one of these counters was set back
+    wraps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +51,24 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """Bytes that counters moved by, and what operations asked for."""
+
+    moved_bytes: int
+    asked_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Moved less asked: headers, acknowledgements and other traffic, when positive."""
+        return self.moved_bytes - self.asked_bytes
+
+    @property
+    def share(self) -> float:
+        """The same over what was asked for."""
+        return self.bytes / self.asked_bytes if self.asked_bytes else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Movement:
     """The devices that the run is held against, and whether they moved the right number of bytes."""
 
@@ -51,32 +77,70 @@ class Movement:
     received_bytes: int | None
     line_rate_bytes_s: int | None
     agrees: bool | None  # None: nothing to compare
+    asked: Asked = Asked(0, 0, 0)
+    payload_bytes: int | None = None  # sent, as the work requests say it
+    resets: int = 0
+    wraps: int = 0
+
+    @property
+    def sent(self) -> Difference | None:
+        """What was sent against what operations asked to send; None where either is unknown or nothing."""
+        return self._against(self.sent_bytes, self.asked.sent_bytes)
+
+    @property
+    def fetched(self) -> Difference | None:
+        """What was received against what operations asked to read."""
+        return self._against(self.received_bytes, self.asked.fetched_bytes)
+
+    @property
+    def payload(self) -> Difference | None:
+        """The payload that work requests sent against what operations asked to send."""
+        return self._against(self.payload_bytes, self.asked.sent_bytes)
+
+    @staticmethod
+    def _against(moved: int | None, asked: int) -> Difference | None:
+        return Difference(moved, asked) if moved is not None and asked else None
 
 
 def devices_of(counters: pl.LazyFrame) -> tuple[Device, ...]:
     """NICs with sampled counters. Needs `name`, `time_ns`, `value`, in order of time."""
-    ends = (
-        counters.filter(pl.col("name").cast(pl.String).str.starts_with("nic."))
-        .group_by(pl.col("name").cast(pl.String))
-        .agg(first=pl.col("value").first(), last=pl.col("value").last())
-        .sort("name")
+    name = pl.col("name").cast(pl.String)
+    kept = (
+        counters.filter(name.str.starts_with("nic.") & name.str.split(".").list.last().is_in(sorted(_KEPT)))
+        .select(name.alias("name"), "value")
         .collect()
     )
-    found: dict[str, dict[str, tuple[int, int]]] = {}
-    for name, first, last in ends.iter_rows():
-        if match := _NAME.fullmatch(name):
-            found.setdefault(match["device"], {})[match["counter"]] = (first, last)
-    return tuple(
-        Device(name, _moved(values, _SENT), _moved(values, _RECEIVED), values[_RATE][1] if _RATE in values else None)
-        for name, values in found.items()
+    found: dict[str, dict[str, Growth]] = {}
+    rates: dict[str, int] = {}
+    for (full,), rows in sorted(kept.partition_by("name", as_dict=True, include_key=False).items()):
+        if (match := _NAME.fullmatch(full)) is None:
+            continue
+        own = found.setdefault(match["device"], {})
+        if match["counter"] == _RATE:
+            rates[match["device"]] = int(rows["value"][-1])
+        else:
+            own[match["counter"]] = growth(rows["value"].to_numpy())
+    return tuple(_device(device, values, rates.get(device)) for device, values in found.items())
+
+
+def _device(name: str, values: Mapping[str, Growth], rate: int | None) -> Device:
+    payload = [values[counter] for counter in _PAYLOAD if counter in values]
+    return Device(
+        name=name,
+        sent_bytes=_moved(values, _SENT),
+        received_bytes=_moved(values, _RECEIVED),
+        line_rate_bytes_s=rate,
+        payload_bytes=sum(one.total for one in payload) if len(payload) == len(_PAYLOAD) else None,
+        resets=sum(int(one.is_reset.sum()) for one in values.values()),
+        wraps=sum(int(one.is_wrapped.sum()) for one in values.values()),
     )
 
 
-def _moved(values: Mapping[str, tuple[int, int]], counters: Mapping[str, int]) -> int | None:
+def _moved(values: Mapping[str, Growth], counters: Mapping[str, int]) -> int | None:
+    """Growth of the first of these counters that there is; None without one, and when it is stuck."""
     for counter, unit in counters.items():
         if counter in values:
-            first, last = values[counter]
-            return (last - first) * unit
+            return None if values[counter].is_stuck else values[counter].total * unit
     return None
 
 
@@ -113,6 +177,10 @@ def _held_against(devices: Sequence[Device], asked: Asked) -> Movement:
         received_bytes=received,
         line_rate_bytes_s=_sum([device.line_rate_bytes_s for device in devices]),
         agrees=all(verdicts) if verdicts else None,
+        asked=asked,
+        payload_bytes=_sum([device.payload_bytes for device in devices]),
+        resets=sum(device.resets for device in devices),
+        wraps=sum(device.wraps for device in devices),
     )
 
 

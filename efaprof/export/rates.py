@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from efaprof.analyzers.growth import growth
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -36,7 +38,7 @@ def counter_line(name: str, time_ns: NDArray[np.int64], values: NDArray[np.int64
     """Line of a counter's samples in order of time.
 
     A rate stands at the start of the interval that it was measured over. It is 0 where none is known: after the last
-    sample, and where a count went back (a reset).
+    sample, and where a count began anew (a reset); one that wrapped at 32 bits goes on.
     """
     scale = 4 if _WORDS.search(name) else 1
     unit = "B" if scale == 4 else next((unit for pattern, unit in _UNITS if pattern.search(name)), "")
@@ -46,8 +48,6 @@ def counter_line(name: str, time_ns: NDArray[np.int64], values: NDArray[np.int64
     times, counts = time_ns[distinct], values[distinct]
     if times.size < 2:
         return Line(f"{unit}/s", np.empty(0, np.int64), np.empty(0, np.float64))
-    steps = np.diff(counts)
-    rates = np.append(steps * (scale * 1e9) / np.diff(times), 0.0)
-    resets = np.flatnonzero(steps < 0)
-    rates[resets] = 0.0
-    return Line(f"{unit}/s", times, rates, int(resets.size))
+    grown = growth(counts)
+    rates = np.append(np.where(grown.is_reset, 0, grown.steps) * (scale * 1e9) / np.diff(times), 0.0)
+    return Line(f"{unit}/s", times, rates, int(grown.is_reset.sum()))

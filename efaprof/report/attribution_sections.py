@@ -8,6 +8,7 @@ from efaprof.analyzers.by import By
 from efaprof.report import decode_sections, units
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.host_report import host_sections
+from efaprof.report.nic_words import movement_words
 from efaprof.report.sections import LEGEND, Notes, Section, Table
 from efaprof.report.signature_sections import signature_notes
 from efaprof.report.units import DERIVED, MEASURED
@@ -58,6 +59,8 @@ def attribution_sections(report: AttributionReport) -> list[Section]:
         if recorded.windows:
             sections.append(_rates(recorded))
         sections += [_queues(recorded), _outcomes(recorded), _verdict(report)]
+    if recorded.movement is not None and recorded.movement.agrees is not None:
+        sections.append(Notes("nic", (movement_words(recorded.movement),)))
     if report.host is not None:
         sections += host_sections(report.host)
     if report.warnings:

@@ -65,3 +65,43 @@ def test_without_counters_or_operations_nothing_is_compared():
 def test_one_unknown_line_rate_makes_the_sum_unknown():
     devices = (Device("rdmap0s6", 1, 1, 50), Device("rdmap0s7", 1, 1, None))
     assert movement(devices, {"rdmap0s6-rdm", "rdmap0s7-rdm"}, Asked(1, 0, 1)).line_rate_bytes_s is None
+
+
+def test_a_counter_that_was_set_back_keeps_what_it_had_counted():
+    (device,) = devices_of(counters(eth0__tx_bytes=(1000, 1500, 200, 260), eth0__rx_bytes=(1, 2, 3, 4)))
+    assert (device.sent_bytes, device.resets, device.wraps) == (500 + 200 + 60, 1, 0)
+
+
+def test_a_counter_of_32_bits_goes_on_where_it_wraps():
+    (device,) = devices_of(counters(eth0__tx_bytes=(2**32 - 100, 2**32 - 1, 49)))
+    assert (device.sent_bytes, device.resets, device.wraps) == (149, 0, 1)
+
+
+def test_a_fall_from_beyond_32_bits_is_a_reset():
+    (device,) = devices_of(counters(efa0__tx_bytes=(2**40, 7)))
+    assert (device.sent_bytes, device.resets, device.wraps) == (7, 1, 0)
+
+
+def test_a_counter_that_is_stuck_at_its_highest_value_says_nothing():
+    (device,) = devices_of(counters(mlx5_0__port_xmit_data=(5, 2**32 - 1, 2**32 - 1), mlx5_0__port_rcv_data=(0, 5)))
+    assert (device.sent_bytes, device.received_bytes) == (None, 20)
+
+
+def test_payload_is_held_against_the_operations_to_the_byte():
+    values = counters(
+        efa0__tx_bytes=(0, 1_050_000), efa0__send_bytes=(0, 100_000), efa0__rdma_write_bytes=(5, 900_005)
+    )  # fmt: skip
+    found = movement(devices_of(values), {"efa0-rdm"}, Asked(1_000_000, 0, 10))
+    assert (found.payload.bytes, found.sent.bytes, found.sent.share) == (0, 50_000, 0.05)
+    assert found.fetched is None
+
+
+def test_without_all_of_its_parts_payload_is_unknown():
+    (device,) = devices_of(counters(efa0__tx_bytes=(0, 10), efa0__send_bytes=(0, 10)))
+    assert device.payload_bytes is None
+
+
+def test_resets_and_wraps_of_the_chosen_devices_add_up():
+    values = counters(efa0__tx_bytes=(9, 3), efa0__rx_bytes=(9, 3), efa1__tx_bytes=(2**32 - 1, 0), lo__tx_bytes=(9, 0))
+    found = movement(devices_of(values), {"efa0-rdm", "efa1-rdm"}, Asked(4, 0, 1))
+    assert (found.devices, found.resets, found.wraps, found.sent_bytes) == (("efa0", "efa1"), 2, 1, 4)

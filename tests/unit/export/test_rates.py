@@ -53,3 +53,9 @@ def test_a_rate_needs_two_samples(samples: list[tuple[int, int]]) -> None:
 def test_gauges_keep_their_values_and_the_name_says_the_unit(name: str, unit: str) -> None:
     made = line(name, [(1, 5), (2, 3)], is_monotone=False)
     assert (made.unit, made.values.tolist()) == (unit, [5, 3])
+
+
+def test_a_count_that_wraps_at_32_bits_goes_on() -> None:
+    made = line("nic.x.tx_bytes", [(0, 2**32 - 50), (10**9, 50), (2 * 10**9, 60)])
+    assert made.values.tolist() == [100.0, 10.0, 0.0]
+    assert made.resets == 0

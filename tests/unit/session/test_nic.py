@@ -144,3 +144,30 @@ def test_an_emulated_device_is_read_from_its_own_tree(tmp_path, monkeypatch):
     monkeypatch.setenv("EFAPROF_SYSFS", str(tmp_path / "emulated"))
     (device,) = [device for device in find_devices(tmp_path / "empty") if device.name.startswith("softefa")]
     assert device.rate_bytes_s == 12_500_000_000
+
+
+def test_every_counter_of_an_rdma_port_is_sampled_but_settings_and_what_is_no_number(tmp_path):
+    base = "class/infiniband/rdmap0s6/ports/1"
+    many = [f"{base}/hw_counters/{name}" for name in ("tx_pkts", "retrans_bytes", "unresponsive_remote_events")]
+    many += [f"{base}/counters/{name}" for name in ("port_xmit_wait", "link_downed")]
+    tree(tmp_path, rdma("rdmap0s6") | dict.fromkeys(many, "3\n") | {f"{base}/hw_counters/odd": "three\n"})
+    sink = Sink()
+    NicSampler(find_devices(tmp_path), 0.001).sample(sink)
+    wanted = {Path(name).name for name in many} | {"tx_bytes", "rdma_write_wrs", "rx_drops", "rate_bytes_s"}
+    assert set(sink) == {f"nic.rdmap0s6.{name}" for name in wanted}
+
+
+@pytest.mark.parametrize("interval_ms", [1, 10, 100])
+def test_traffic_is_sampled_as_often_as_asked_while_there_is_traffic(tmp_path, monkeypatch, interval_ms):
+    tree(tmp_path, rdma("rdmap0s6"))
+    counter = tmp_path / "class/infiniband/rdmap0s6/ports/1/hw_counters/tx_bytes"
+    now = [100.0]
+    monkeypatch.setattr(nic.time, "monotonic", lambda: now[0])
+    sampler = NicSampler(find_devices(tmp_path), interval_ms / 1000)
+    asked = []
+    for number in range(1, 6):
+        counter.write_text(f"{number * 10**9}\n")
+        sampler.sample(Sink())
+        asked.append(sampler.interval_s)
+        now[0] += sampler.interval_s
+    assert asked[1:] == [interval_ms / 1000] * 4
