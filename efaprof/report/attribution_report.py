@@ -14,6 +14,7 @@ from efaprof.errors import NothingToAnalyse
 from efaprof.report.decode_report import decode_section
 from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
+from efaprof.report.nic_words import movement_words
 from efaprof.trace import fabric
 from efaprof.trace.layers import DispatchPath
 from efaprof.trace.manifest import ProbeState
@@ -165,7 +166,12 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
     if steps is not None and steps.decode.cut_edges:
         found.append(f"{steps.decode.cut_edges:,} stamps contradict each other; replays leave them out")
     if recorded.movement is not None and recorded.movement.agrees is False:
-        found.append("NIC counters do not agree with the operations: other traffic, another NIC, or shared memory")
+        found.append(
+            f"NIC counters do not agree with the operations ({movement_words(recorded.movement)}):"
+            " other traffic, another NIC, or shared memory"
+        )
+    if recorded.movement is not None and recorded.movement.resets:
+        found.append(f"NIC counters were set back {recorded.movement.resets:,} times: what was counted before is kept")
     return list(dict.fromkeys(found))
 
 
