@@ -27,7 +27,7 @@ def operation_spans(columns: Columns) -> dict[Layer, tuple[Times, Times]]:
         for stamp in ("enter", "publish", "seen", "fenced", "call", "return", "done", "arrival", "signal")
     )
     kernel = enter, publish
-    if (is_posted := _is_posted(columns)).any():
+    if (is_posted := posted_by_kernel(columns)).any():
         kernel = np.where(is_posted, _coalesce(fenced, enter), enter), np.where(is_posted, returned, publish)
     return {
         Layer.KERNEL: kernel,
@@ -92,7 +92,7 @@ def _sums(own: Columns, steps: Times) -> dict[str, Times]:
     served = np.flatnonzero(is_served)
     is_waiting[served[:-1]] = publish[served[1:]] <= returned[served[:-1]]
     delivered = _coalesce(own["arrival_ns"], own["done_ns"])
-    taken_up = np.where(_is_posted(own), own["enter_ns"], seen)
+    taken_up = np.where(posted_by_kernel(own), own["enter_ns"], seen)
     return {
         "operations": total(ones),
         "bytes": total(np.maximum(own["bytes"], 0)),
@@ -118,9 +118,9 @@ def _open(begin: Times, end: Times) -> IntervalSet:
     return union(begin, end) if is_known.all() else union(begin[is_known], end[is_known])
 
 
-def _is_posted(columns: Columns) -> Mask:
+def posted_by_kernel(columns: Columns) -> Mask:
     """By the kernel itself: no ring, no proxy, no library."""
-    posted: Mask = columns.get("is_posted", np.zeros(len(columns["enter_ns"]), np.bool_))
+    posted: Mask = columns.get("is_posted", np.zeros(len(columns["seq"]), np.bool_))
     return posted
 
 

@@ -6,20 +6,24 @@ is in flight before it is a queue (a rate); one that does not is a latency.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
-from polars import col
 
 from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.counts import posted_by_kernel
 from efaprof.analyzers.rules import Feature
+from efaprof.analyzers.stamps import in_order
+from efaprof.native_wide import NO_TIME
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from efaprof.trace.widerow import DispatchChunk
+    from efaprof.trace.widerow import Columns, DispatchChunk
 
+    Times = NDArray[np.int64]
     Floats = NDArray[np.float64]
 
 GROWS, FLAT = 0.5, 0.2  # d ln(nic time) / d ln(in flight): at least, under; between them neither is claimed
@@ -30,34 +34,52 @@ MOMENTS = ("nic_x", "nic_y", "nic_xx", "nic_xy")
 
 def step_outstanding(chunk: DispatchChunk, window: int | None) -> pl.DataFrame:
     """Per (rank, step): operations posted, in flight and at the limit, and moments of ln nic time by ln in flight."""
-    own = chunk.operations.select("rank", "ring", "step", "seq", "seen_ns", "return_ns", "done_ns", "told_ns")
-    parts = [_of_ring(ring, window) for _, ring in own.drop_nulls().sort("ring", "seq").group_by("ring")]
+    columns = in_order(chunk.columns)
+    seen, returned, done, told = (columns[f"{stamp}_ns"] for stamp in ("seen", "return", "done", "told"))
+    if (is_posted := posted_by_kernel(columns)).any():
+        seen, told = np.where(is_posted, columns["enter_ns"], seen), np.where(is_posted, done, told)
+    known = np.flatnonzero((seen != NO_TIME) & (returned != NO_TIME) & (done != NO_TIME) & (told != NO_TIME))
+    ring = columns["ring"][known]
+    cuts = [0, *(np.flatnonzero(ring[1:] != ring[:-1]) + 1).tolist(), len(ring)]
+    parts = []
+    for low, high in itertools.pairwise(cuts):
+        if low < high:
+            rows = known[low:high]
+            place = {name: columns[name][rows] for name in ("rank", "step")}
+            parts.append(_of_ring(place, seen[rows], returned[rows], done[rows], told[rows], window))
     if not parts:
         return pl.DataFrame(schema={"rank": pl.Int64, "step": pl.Int64})
-    sums = ("posted", "in_flight", *MOMENTS, *(("in_window", "at_limit") if window else ()))
-    return pl.concat(parts).group_by(col("rank", "step").cast(pl.Int64)).agg(pl.sum(*sums))
+    found = pl.concat(parts)
+    return found.group_by("rank", "step").agg(pl.all().sum())
 
 
-def _of_ring(own: pl.DataFrame, window: int | None) -> pl.DataFrame:
-    returned, done = own["return_ns"].to_numpy(), own["done_ns"].to_numpy()
+def _of_ring(
+    place: Columns, seen: Times, returned: Times, done: Times, told: Times, window: int | None
+) -> pl.DataFrame:
+    """Sums over one ring's operations, a row for each stretch of one step."""
     posted = np.searchsorted(np.sort(returned), returned, side="right")
     # In a provider that delivers before the post returns, an operation is still its own company.
-    in_flight = np.maximum(posted - np.searchsorted(np.sort(done), returned, side="right"), 1).astype(np.float64)
-    x, y = np.log(in_flight), np.log(np.maximum(done - returned, 1).astype(np.float64))
-    found = {
-        "posted": np.ones(len(own)),
-        "in_flight": in_flight,
+    in_flight = np.maximum(posted - np.searchsorted(np.sort(done), returned, side="right"), 1)
+    logarithm = np.log(np.arange(1, int(in_flight.max()) + 1))
+    x, y = logarithm[in_flight - 1], np.log(np.maximum(done - returned, 1).astype(np.float64))
+    found: dict[str, Floats] = {
+        "posted": np.ones(len(seen)),
+        "in_flight": in_flight.astype(np.float64),
         "nic_x": x,
         "nic_y": y,
         "nic_xx": x * x,
         "nic_xy": x * y,
     }
     if window:
-        seen, told = own["seen_ns"].to_numpy(), own["told_ns"].to_numpy()
-        is_limited = np.zeros(len(own))
+        is_limited = np.zeros(len(seen))
         is_limited[window:] = told[:-window] > seen[window:]
         found |= {"in_window": in_flight / window, "at_limit": is_limited}
-    return own.select("rank", "step", **{name: pl.Series(values) for name, values in found.items()})
+    step = place["step"]
+    starts = np.flatnonzero(np.append(True, step[1:] != step[:-1]))
+    return pl.DataFrame(
+        {name: values[starts].astype(np.int64) for name, values in place.items()}
+        | {name: np.add.reduceat(values, starts) for name, values in found.items()}
+    )
 
 
 def outstanding_features(by_step: pl.DataFrame, batching: Batching) -> dict[str, Feature]:

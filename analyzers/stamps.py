@@ -116,7 +116,7 @@ class Stamps:
 
 def read_stamps(context: Columns, operations: Columns, limits: Limits) -> Stamps:
     """Operations with their chains; `context` are those of the step before, in which nothing is counted."""
-    pieces = _pieces([_in_order(context), _in_order(operations)])
+    pieces = _pieces([in_order(context), in_order(operations)])
     columns = {name: np.concatenate([part[name][rows] for part, rows, _ in pieces]) for name in _NAMES}
     count = len(columns["seq"])
     stages = len(Stamp) if columns["is_fenced"].any() else len(_STAMPED)
@@ -143,7 +143,7 @@ def read_stamps(context: Columns, operations: Columns, limits: Limits) -> Stamps
     return stamps
 
 
-def _in_order(columns: Columns) -> Columns:
+def in_order(columns: Columns) -> Columns:
     """Operations of one ring side by side in order of seq."""
     key = columns["ring"].astype(np.int64) << 48 | columns["seq"]
     if not (key[1:] < key[:-1]).any():
