@@ -12,7 +12,7 @@ from efaprof.analyzers.by import PathBy
 from efaprof.analyzers.counts import step_counts
 from efaprof.analyzers.critical import WALKED, CriticalPath
 from efaprof.analyzers.features import run_features
-from efaprof.analyzers.layers import OPERATION_SPANS, LayerSplitter
+from efaprof.analyzers.layers import IS_POSTED, OPERATION_SPANS, LayerSplitter
 from efaprof.analyzers.outstanding import step_outstanding
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
 from efaprof.analyzers.replay import STANDARD
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from efaprof.trace.widerow import DispatchChunk
 
 _STAGES = ("publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns")
+_POSTED_STAGES = ("publish_ns", "return_ns", "done_ns")
+_LACKS_STAGES = (
+    pl.when(IS_POSTED)
+    .then(pl.any_horizontal(pl.col(_POSTED_STAGES).is_null()))
+    .otherwise(pl.any_horizontal(pl.col(_STAGES).is_null()))
+)
 # The sum of bucket counts is folded now and then, so that it does not grow with the run.
 _FOLD = 16
 
@@ -126,7 +132,7 @@ class _Totals:
         if len(steps) < chunk.steps["step"].n_unique():
             own = own.filter(pl.col("step").is_in(steps.implode()))
         self.operations += len(own)
-        self.stamped += len(own) - int(own.select(pl.any_horizontal(pl.col(_STAGES).is_null()).sum()).item())
+        self.stamped += len(own) - int(own.select(_LACKS_STAGES.sum()).item())
         self.kinds.append(own.group_by("kind").agg(count=pl.len().cast(pl.Int64), bytes=pl.sum("bytes").cast(pl.Int64)))
         spans = own.select(
             **{layer.value: (end - begin).clip(lower_bound=0) for layer, (begin, end) in OPERATION_SPANS.items()}

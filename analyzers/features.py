@@ -60,10 +60,12 @@ def run_features(
         if f"{layer}_ns" in by_step.columns
     ]
     found += _path_features(by_step, communication, batching, has_ceiling=has_ceiling)
-    counts = {name: (f"{name}_ns", communication, "of communication") for name in ("proxy_busy", "kernel_busy")}
+    counts = {"kernel_busy": ("kernel_busy_ns", communication, "of communication")}
     if "served" in by_step.columns:
         counts["waiting_at_dequeue"] = ("waiting", by_step["served"].to_numpy(), "of commands served")
-    counts["eagain_per_post"] = ("eagain", by_step["operations"].to_numpy(), "attempts per operation")
+    if "served" not in by_step.columns or by_step["served"].sum() > 0:  # else there is no proxy
+        counts["proxy_busy"] = ("proxy_busy_ns", communication, "of communication")
+        counts["eagain_per_post"] = ("eagain", by_step["operations"].to_numpy(), "attempts per operation")
     found += [
         _ratio(name, by_step[column].to_numpy(), below, batching, note)
         for name, (column, below, note) in counts.items()

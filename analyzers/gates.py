@@ -111,7 +111,10 @@ def _inbound(asked: NDArray[np.int64], end: Times, stamps: Stamps) -> tuple[Ids,
 
 
 def _flushed(rank: NDArray[np.int64], begin: Times, stamps: Stamps) -> Ids:
-    """The last operation that each flush had to wait for, told: all earlier ones were told before."""
+    """The last operation that each flush had to wait for, told: all earlier ones were told before.
+
+    Who posts by itself is not told, it sees: then the one that ended last.
+    """
     found = np.full(len(rank), NONE, np.int32)
     publish, own = stamps.at(Stamp.PUBLISH), stamps.columns["rank"]
     told = stamps.ids(Stamp.TOLD)
@@ -120,9 +123,19 @@ def _flushed(rank: NDArray[np.int64], begin: Times, stamps: Stamps) -> Ids:
         rows = rows[np.argsort(publish[rows], kind="stable")]
         mine = np.flatnonzero(rank == one)
         at = np.searchsorted(publish[rows], begin[mine], side="right") - 1
-        if len(rows):
-            found[mine] = np.where(at >= 0, told[rows[np.maximum(at, 0)]], NONE)
+        if not len(rows):
+            continue
+        last = rows[np.maximum(at, 0)]
+        ended = rows[_last_so_far(stamps.at(Stamp.DONE)[rows])][np.maximum(at, 0)]
+        node = np.where(stamps.columns["is_posted"][last], stamps.ids(Stamp.DONE)[ended], told[last])
+        found[mine] = np.where(at >= 0, node, NONE)
     return found
+
+
+def _last_so_far(time: Times) -> NDArray[np.intp]:
+    """Up to and with each place, where the latest of these times stands."""
+    is_latest = time >= np.maximum.accumulate(time)
+    return np.maximum.accumulate(np.where(is_latest, np.arange(len(time)), 0))
 
 
 def _with_own(first: Ids, also: Ids, own: Ids) -> tuple[Ids, Ids]:

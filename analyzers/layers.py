@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 
 # First evidence that the data is visible at the receiver; where nothing is seen there, the local completion.
 DELIVERED = pl.coalesce("arrival_ns", "done_ns")
-# From … to … of one operation in each layer of its path (METHOD §1). PROXY leaves the fence wait out.
+IS_POSTED = pl.col("is_posted")  # by the kernel itself: no ring, no proxy, no library
+# From … to … of one operation in each layer of its path (METHOD §1). PROXY leaves the fence wait out, and so does
+# KERNEL where the kernel posts by itself.
 OPERATION_SPANS: dict[Layer, tuple[pl.Expr, pl.Expr]] = {
-    Layer.KERNEL: (pl.col("enter_ns"), pl.col("publish_ns")),
+    Layer.KERNEL: (
+        pl.when(IS_POSTED).then(pl.coalesce("fenced_ns", "enter_ns")).otherwise(pl.col("enter_ns")),
+        pl.when(IS_POSTED).then(pl.col("return_ns")).otherwise(pl.col("publish_ns")),
+    ),
     Layer.RING: (pl.col("publish_ns"), pl.col("seen_ns")),
     Layer.PROXY: (pl.coalesce("fenced_ns", "seen_ns"), pl.col("call_ns")),
     Layer.LIBFABRIC: (pl.col("call_ns"), pl.col("return_ns")),

@@ -44,7 +44,8 @@ class Stamp(IntEnum):
 
 _STAMPED = tuple(stamp for stamp in Stamp if stamp is not Stamp.CLEARED)
 _NAMES = (
-    "rank", "ring", "seq", "step", "layer", "peer", "channel", "phase", "kind", "is_fenced", "wire_seq", "bytes",
+    "rank", "ring", "seq", "step", "layer", "peer", "channel", "phase", "kind", "is_fenced", "is_posted", "wire_seq",
+    "bytes",
 )  # fmt: skip
 # From which stage to which a host takes an operation, and whose time that is.
 _HOST = (
@@ -172,7 +173,10 @@ def _length(rows: slice) -> int:
 
 def _chain(stamps: Stamps) -> None:
     """What each stage of an operation followed on its own way."""
-    stamps.put(Stamp.PUBLISH, before=stamps.ids(Stamp.ENTER), label=LABEL[Layer.KERNEL])
+    posted = stamps.columns["is_posted"]
+    enter, fenced = stamps.ids(Stamp.ENTER), stamps.ids(Stamp.FENCED)
+    before = np.where(posted & (fenced != NONE), fenced, enter)
+    stamps.put(Stamp.PUBLISH, before=before, label=LABEL[Layer.KERNEL])
     last = stamps.ids(Stamp.PUBLISH)
     has_hole = last == NONE
     starts = np.flatnonzero(stamps.starts_ring)
@@ -183,11 +187,15 @@ def _chain(stamps: Stamps) -> None:
         stamps.put(stamp, before=last, label=_label(layer, has_hole))
         # A stage that no operation of the ring has is no part of its path.
         if stamp is Stamp.FENCED:
-            of_path = stamps.columns["is_fenced"]
+            # A kernel that posts by itself waits before it writes.
+            stamps.put(stamp, before=np.where(posted, enter, last))
+            is_there, of_path = is_there & ~posted, stamps.columns["is_fenced"] & ~posted
         else:
             of_path = np.repeat(np.logical_or.reduceat(is_there, starts), lengths) if len(starts) else is_there
         has_hole = (has_hole | of_path) & ~is_there
         last = np.where(is_there, own, last)
+    if posted.any():
+        _doorbells(stamps, posted)
     for first, second, layer in (
         (Stamp.ARRIVAL, Stamp.SIGNAL, Layer.RX),
         (Stamp.DONE, Stamp.TOLD, Layer.PROXY),
@@ -198,11 +206,28 @@ def _chain(stamps: Stamps) -> None:
         stamps.put(second, before=np.where(is_missing, last, own), label=_label(layer, is_missing))
 
 
+def _doorbells(stamps: Stamps, posted: Mask) -> None:
+    """A kernel's doorbell announces the entries written before it, so it followed the last of them."""
+    rung, ring = stamps.at(Stamp.RETURN), stamps.columns["ring"]
+    ends = np.ones(stamps.count, np.bool_)
+    ends[:-1] = (rung[1:] != rung[:-1]) | (ring[1:] != ring[:-1])
+    rows = np.flatnonzero(ends)
+    last = stamps.ids(Stamp.PUBLISH)[rows[np.searchsorted(rows, np.arange(stamps.count))]]
+    place = slice(Stamp.RETURN * stamps.count, (Stamp.RETURN + 1) * stamps.count)
+    label = np.where(posted, LABEL[Layer.KERNEL], stamps.label[place])
+    stamps.put(Stamp.RETURN, also=np.where(posted, last, NONE), label=label)
+
+
 def _sent(stamps: Stamps, stamp: Stamp, last: Ids, has_hole: Mask) -> None:
-    """Arrivals and completions follow the return, or the call where they came before it had returned."""
-    call, returned = stamps.ids(Stamp.CALL), stamps.at(Stamp.RETURN)
+    """Arrivals and completions follow the return, or the call where they came before it had returned.
+
+    Where a kernel posts by itself there is no call: what came before the doorbell's stamp follows the written entry.
+    """
+    posted, returned = stamps.columns["is_posted"], stamps.at(Stamp.RETURN)
+    call = np.where(posted, stamps.ids(Stamp.PUBLISH), stamps.ids(Stamp.CALL))
     is_early = (stamps.at(stamp) < returned) & (call != NONE)
-    label = np.where(is_early, LABEL[Layer.LIBFABRIC], _label(Layer.NIC, has_hole))
+    early = np.where(posted, LABEL[Layer.KERNEL], LABEL[Layer.LIBFABRIC])
+    label = np.where(is_early, early, _label(Layer.NIC, has_hole))
     stamps.put(stamp, before=np.where(is_early, call, last), label=label)
 
 
@@ -216,6 +241,10 @@ def _servers(stamps: Stamps, limits: Limits) -> None:
     stamps.put(Stamp.TOLD, also=_earlier(stamps, Stamp.TOLD, 1))
     if limits.ring:
         stamps.put(Stamp.PUBLISH, also=_earlier(stamps, Stamp.SEEN, limits.ring))
+    if limits.window and stamps.columns["is_posted"].any():
+        ended = _earlier(stamps, Stamp.DONE, limits.window)
+        place = slice(Stamp.PUBLISH * stamps.count, (Stamp.PUBLISH + 1) * stamps.count)
+        stamps.put(Stamp.PUBLISH, also=np.where(stamps.columns["is_posted"], ended, stamps.also[place]))
     if limits.window:
         stamps.put(Stamp.CALL, also=_earlier(stamps, Stamp.TOLD, limits.window))
     signal, peer = stamps.at(Stamp.SIGNAL), stamps.columns["peer"]

@@ -187,6 +187,12 @@ def _overlapped(
         spans.setdefault(layer, []).append((stamps.at(first)[rows], stamps.at(last)[rows]))
     fenced, seen = stamps.at(Stamp.FENCED)[rows], stamps.at(Stamp.SEEN)[rows]
     spans[Layer.PROXY][0] = (np.where(fenced == NO_TIME, seen, fenced), stamps.at(Stamp.CALL)[rows])
+    posted = stamps.columns["is_posted"][rows]
+    if posted.any():  # it waits before it writes, and rings the doorbell itself
+        enter, publish = spans[Layer.KERNEL][0]
+        enter_or_fenced = np.where(posted & (fenced != NO_TIME), fenced, enter)
+        spans[Layer.KERNEL][0] = (enter_or_fenced, np.where(posted, stamps.at(Stamp.RETURN)[rows], publish))
+        spans[Layer.NIC][1] = (np.where(posted, enter, seen), fenced)
     completed = np.flatnonzero(visited & 2)
     spans[Layer.NIC].append((stamps.at(Stamp.RETURN)[completed], stamps.at(Stamp.DONE)[completed]))
     spans[Layer.KERNEL].append(_gaps(graph, rows))

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 BINARY = "efaprof-dispatch"
 WORKLOAD = "efaprof dispatch"  # `workload` in a fingerprint
 INJECTABLE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX)
+# On a path without host stages.
+POSTED_INJECTABLE = (Layer.KERNEL, Layer.NIC, Layer.RX)
+POSTED_PROVIDER = "efa-direct"
 DEVICE_PROVIDERS = ("efa", "efa-direct")  # they post to a device; the others stay on this host
 
 
@@ -49,6 +52,36 @@ class Lateness:
 
     rank: int
     delay_ns: int
+
+
+class QueueSource(StrEnum):
+    """Where a kernel that posts by itself has its queues from."""
+
+    AUTO = "auto"  # libfabric where it hands them out, else EFA's verbs
+    LIBFABRIC = "libfabric"
+    VERBS = "verbs"
+
+
+class Completion(StrEnum):
+    """How a kernel that posts by itself learns that operations have ended."""
+
+    CQ = "cq"
+    COUNTER = "counter"  # the device counts; arrivals are found in memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posting:
+    """How a kernel posts by itself: only path gdaki has these."""
+
+    queues: QueueSource = QueueSource.AUTO
+    completion: Completion = Completion.CQ
+    batch: int = 16  # entries that one doorbell announces
+    send_queue: int | None = None  # entries; None: as many as operations in flight
+
+    def arguments(self) -> list[str]:
+        """Arguments of efaprof-dispatch."""
+        words = ["--queues", self.queues.value, "--completion", self.completion.value, "--batch", str(self.batch)]
+        return words if self.send_queue is None else [*words, "--send-queue", str(self.send_queue)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +124,43 @@ class DispatchOptions:
     window: int = 256  # operations in flight
     inject: tuple[Injection, ...] = field(default=())
     late: tuple[Lateness, ...] = field(default=())
+    posting: Posting = Posting()
 
     def __post_init__(self) -> None:
-        """Refuse what does not exist yet."""
-        if self.path is not DispatchPath.PROXY:
-            raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy")
+        """Refuse what does not exist yet, and what contradicts itself."""
+        if self.path not in (DispatchPath.PROXY, DispatchPath.GDAKI):
+            raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy or gdaki")
+        self._check_posting()
         if self.device != "cpu":
             raise UsageError(f"--device {self.device} is not there yet", hint="use --device cpu: an emulated kernel")
         if self.dtype != "f32":
             raise UsageError(f"--dtype {self.dtype} is not there yet", hint="use --dtype f32")
+
+    @property
+    def is_posted(self) -> bool:
+        """The kernel posts by itself."""
+        return self.path is DispatchPath.GDAKI
+
+    def _check_posting(self) -> None:
+        if not self.is_posted:
+            if self.posting != Posting():
+                raise UsageError("only a kernel that posts by itself has such queues", hint="add --path gdaki")
+            return
+        if self.provider != POSTED_PROVIDER:
+            raise UsageError(
+                f"--path gdaki posts to an EFA device, not through provider {self.provider}",
+                hint=f"use --provider {POSTED_PROVIDER}",
+            )
+        for injection in self.inject:
+            if injection.layer not in POSTED_INJECTABLE:
+                raise UsageError(
+                    f"nothing can be injected into {injection.layer} on path gdaki: it has no such stage",
+                    hint=f"choose one of {', '.join(POSTED_INJECTABLE)}",
+                )
+        if self.posting.completion is Completion.COUNTER and self.signal is SignalMode.IMM:
+            raise UsageError(
+                "--completion counter reads no completion queue, where immediates arrive", hint="use --signal fence"
+            )
 
     def arguments(self) -> list[str]:
         """Arguments of efaprof-dispatch."""
@@ -108,6 +169,8 @@ class DispatchOptions:
         words = [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
         words += ["--compute-us", str(self.compute_us), "--signal", self.signal.value, "--provider", self.provider]
         words += ["--threads", "auto" if self.threads is None else str(self.threads)]
+        if self.is_posted:
+            words += ["--path", self.path.value, *self.posting.arguments()]
         for injection in self.inject:
             words += ["--inject", f"{injection.layer}={injection.delay_ns}ns"]
         for lateness in self.late:
@@ -124,10 +187,12 @@ class DispatchOptions:
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for two runs to be comparable; the number of steps need not be."""
         values = asdict(self) | {"workload": WORKLOAD}
-        del values["steps"], values["warmup"], values["late"]
+        del values["steps"], values["warmup"], values["late"], values["posting"]
         values["inject"] = {injection.layer.value: injection.delay_ns for injection in self.inject}
         if self.late:  # runs of before there was such an option are comparable
             values["late"] = {str(lateness.rank): lateness.delay_ns for lateness in self.late}
+        if self.is_posted:
+            values["posting"] = asdict(self.posting)
         return values
 
     @classmethod
@@ -139,6 +204,10 @@ class DispatchOptions:
         values["path"], values["signal"] = DispatchPath(values["path"]), SignalMode(values["signal"])
         values["inject"] = tuple(Injection(Layer(layer), delay) for layer, delay in values["inject"].items())
         values["late"] = tuple(Lateness(int(rank), delay) for rank, delay in fingerprint.get("late", {}).items())
+        if "posting" in fingerprint:
+            posting = fingerprint["posting"]
+            queues, completion = QueueSource(posting["queues"]), Completion(posting["completion"])
+            values["posting"] = Posting(**{**posting, "queues": queues, "completion": completion})
         return cls(**values)
 
     def step_counts(self, step: int) -> list[OperationCounts]:

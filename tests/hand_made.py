@@ -35,7 +35,7 @@ class HandMade:
     def operation(
         self, rank: int, seq: int, peer: int, *, ring: int | None = None, step: int = 0, layer: int = 0,
         phase: str = "dispatch", kind: str = "signal", channel: int = 0, wire_seq: int | None = 0,
-        is_fenced: bool = False, **stamps: int | None,
+        is_fenced: bool = False, is_posted: bool = False, **stamps: int | None,
     ) -> None:  # fmt: skip
         """One operation; stamps are named as in STAGES, those not given were not recorded."""
         known = {f"{stage}_ns": None if stamps.get(stage) is None else stamps[stage] * self.unit for stage in STAGES}
@@ -43,8 +43,8 @@ class HandMade:
             {
                 "process": rank, "rank": rank, "ring": rank if ring is None else ring, "seq": seq, "step": step,
                 "layer": layer, "phase": phase, "kind": kind, "peer": peer, "channel": channel, "bytes": 64,
-                "is_fenced": is_fenced, "wire_seq": wire_seq, "eagain": 0, "error": 0, "outstanding": 0,
-                "is_held": False, **known,
+                "is_fenced": is_fenced, "is_posted": is_posted, "wire_seq": wire_seq, "eagain": 0, "error": 0,
+                "outstanding": 0, "is_held": False, **known,
             }
         )  # fmt: skip
 

@@ -14,13 +14,25 @@ import typer
 from efaprof import env
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
-from efaprof.instrument.dispatch import DEVICE_PROVIDERS, DispatchOptions, Injection, Lateness, SignalMode, binary
+from efaprof.instrument.dispatch import (
+    DEVICE_PROVIDERS,
+    POSTED_PROVIDER,
+    Completion,
+    DispatchOptions,
+    Injection,
+    Lateness,
+    Posting,
+    QueueSource,
+    SignalMode,
+    binary,
+)
 from efaprof.session.options import RecordOptions
 from efaprof.session.signals import SignalGate
 from efaprof.trace.layers import DispatchPath, Layer
 from efaprof.trace.rundir import new_name
 
 _DEFAULTS = DispatchOptions()
+_POSTING = _DEFAULTS.posting
 
 
 def register(app: typer.Typer) -> None:
@@ -34,7 +46,9 @@ def register(app: typer.Typer) -> None:
 
 
 def dispatch(
-    provider: Annotated[str, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …")] = _DEFAULTS.provider,
+    provider: Annotated[
+        str | None, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …  [default: tcp; gdaki: efa-direct]")
+    ] = None,
     path: Annotated[DispatchPath, typer.Option(help="How operations reach the NIC.")] = _DEFAULTS.path,
     device: Annotated[str, typer.Option(help="Where the kernel runs: cpu (emulated by a thread).")] = _DEFAULTS.device,
     ranks: Annotated[int, typer.Option(min=2, help="Ranks, each a process of this host.")] = _DEFAULTS.ranks,
@@ -53,6 +67,10 @@ def dispatch(
     threads: Annotated[str, typer.Option(metavar="auto|2|3", help="Of a rank; auto: by cores.")] = "auto",
     ring_size: Annotated[int, typer.Option("--ring", min=2, help="Commands in a ring.")] = _DEFAULTS.ring,
     window: Annotated[int, typer.Option(min=1, help="Operations in flight.")] = _DEFAULTS.window,
+    queues: Annotated[QueueSource, typer.Option(help="gdaki: where its queues come from.")] = _POSTING.queues,
+    completion: Annotated[Completion, typer.Option(help="gdaki: how ends are learnt.")] = _POSTING.completion,
+    batch: Annotated[int, typer.Option(min=1, max=64, help="gdaki: entries a doorbell announces.")] = _POSTING.batch,
+    send_queue: Annotated[int | None, typer.Option(min=1, help="gdaki: entries of the send queue.")] = None,
     inject: Annotated[
         list[str] | None, typer.Option(metavar="LAYER=TIME", help="Slow every operation down there; repeatable.")
     ] = None,
@@ -75,13 +93,15 @@ def dispatch(
 ) -> None:
     """Decode steps of a Mixture-of-Experts model over libfabric, verified and recorded into a run directory.
 
-    Each rank is a process; its kernel is emulated by a CPU thread, its ring, proxy and remote writes are real.
+    Each rank is a process; its kernel is emulated by a CPU thread, its ring, proxy and remote writes are real. With
+    --path gdaki that thread posts work queue entries to the device itself: docs/gdaki.md.
     """
     options = DispatchOptions(
-        path=path, device=device, dtype=dtype, provider=provider, ranks=ranks, layers=layers, tokens=tokens,
-        hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us, signal=signal,
-        steps=steps, warmup=warmup, seed=seed, threads=_threads(threads), ring=ring_size, window=window,
+        path=path, device=device, dtype=dtype, provider=provider or _provider(path), ranks=ranks, layers=layers,
+        tokens=tokens, hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us,
+        signal=signal, steps=steps, warmup=warmup, seed=seed, threads=_threads(threads), ring=ring_size, window=window,
         inject=tuple(_injection(text) for text in inject or ()), late=tuple(_lateness(text) for text in late or ()),
+        posting=Posting(queues=queues, completion=completion, batch=batch, send_queue=send_queue),
     )  # fmt: skip
     target = output or Path(new_name("dispatch"))
     if emulate is not None:
@@ -93,6 +113,10 @@ def dispatch(
     if no_record:
         _run_bare(argv, chosen)
     _record(options, argv, chosen, output=target, force=force)
+
+
+def _provider(path: DispatchPath) -> str:
+    return POSTED_PROVIDER if path is DispatchPath.GDAKI else _DEFAULTS.provider
 
 
 def _offering(provider: str) -> Path | None:

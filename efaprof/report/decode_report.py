@@ -129,7 +129,7 @@ def _limits(run: Run, host: Host, profile: Profile | None) -> Limits:
     """What bounded the operations of this run, as far as it is known."""
     options = DispatchOptions.from_fingerprint(run.manifest.fingerprint)
     return Limits(
-        ring=options.ring if options else None,
+        ring=options.ring if options and not options.is_posted else None,
         window=options.window if options else None,
         rate_ops_s=profile.rate_ops_s.value if profile is not None and profile.rate_ops_s.is_ceiling else None,
         line_rate_bytes_s=host.line_rate_bytes_s,

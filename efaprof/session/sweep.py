@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FIXED = frozenset(
-    {"inject", "late", "steps", "warmup", "seed"}
-)  # the first two are no numbers, the others make no other configuration
+    {"inject", "late", "posting", "steps", "warmup", "seed"}
+)  # the first three are no numbers, the others make no other configuration
 VARIABLE = tuple(one.name for one in fields(DispatchOptions) if one.name not in FIXED)
 
 

@@ -111,6 +111,7 @@ class Command(IntEnum):
 
 X_IMM = 0x0100  # STAGE x: carries an immediate
 X_FENCE = 0x0200  # STAGE x: issued only after every earlier operation to that peer has completed
+X_POSTED = 0x0400  # STAGE x: its entry was written by the kernel itself
 
 
 class Compute(IntEnum):
@@ -292,8 +293,8 @@ NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
 # The record of each shape that is read; entries of a CQ record and the text of a NAME record follow it.
 RECORDS: dict[Shape, np.dtype[np.void]] = {
     Shape.STAGE: STAGE, Shape.POST: POST, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK,
-    Shape.WAIT: WAIT, Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE, Shape.NAME: NAME,
-    Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER,
+    Shape.WAIT: WAIT, Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE,
+    Shape.NAME: NAME, Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER,
     Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
 }  # fmt: skip
 

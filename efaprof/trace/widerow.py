@@ -10,7 +10,7 @@ import polars as pl
 from efaprof.native_wide import NO_TIME, NONE, TIMES
 from efaprof.trace import schema
 from efaprof.trace.frames import empty, frame, named
-from efaprof.trace.layout import X_FENCE, X_IMM, Command
+from efaprof.trace.layout import X_FENCE, X_IMM, X_POSTED, Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -125,6 +125,7 @@ def _operations(rings: Sequence[Marks], steps: tuple[int, int], stages: Columns)
         "channel": np.where(is_known, x & 0xFF, NONE),
         "bytes": np.where(is_known, (tail & np.uint64(0xFFFFFFFF)).view(np.int64), NONE),
         "is_fenced": (x & X_FENCE) != 0,
+        "is_posted": (x & X_POSTED) != 0,
         "is_numbered": ((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER),
         **{name: stages[name] for name in (*TIMES, "eagain", "error", "outstanding")},
         "arrival_ns": np.full(count, NO_TIME),

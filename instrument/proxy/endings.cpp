@@ -56,6 +56,7 @@ bool Endings::handle(const Event &event, uint64_t t_seen) {
     if (t_returned == 0) return false;
     slot.t_seen = t_seen;
     slot.is_done = true;
+    last_seen_ = t_seen;
     last_seq_ = slot.op & EFAPROF_SEQ_MASK;
     last_channel_ = EFAPROF_X_CHANNEL(slot.x);
     record_stage(EFAPROF_STAGE_NIC, t_returned, t_seen, {slot.op, slot.bytes, slot.peer, slot.x}, 0, slot.depth);
@@ -81,7 +82,7 @@ void Endings::tell() {
             slot.is_done = false;
             finished[count] = {{slot.op, slot.bytes, slot.peer, slot.x}, slot.t_seen};
         }
-        uint64_t now = efaprof_now();
+        uint64_t now = is_told_ ? efaprof_now() : last_seen_; // who reads for itself knows at once
         shared.t_told = now;
         shared.last_seq = last_seq_;
         shared.last_channel = last_channel_;

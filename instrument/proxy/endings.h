@@ -37,6 +37,7 @@ private:
     bool is_told_;
     DueQueue<Event> events_;
     uint64_t last_seq_ = 0, last_channel_ = 0; // of the command that completed last
+    uint64_t last_seen_ = 0;                   // when that was
     uint32_t done_ = 0;
 };
 

@@ -63,7 +63,8 @@ struct Post {
 inline void record_post(const Post &post) {
     auto *record = static_cast<efaprof_post *>(efaprof_reserve(2));
     if (record == nullptr) return;
-    *record = {head_of(post.t_rung, ticks_between(post.t_enter, post.t_rung), EFAPROF_SHAPE_POST, 1, post.words.x),
+    auto x = static_cast<uint16_t>(post.words.x | EFAPROF_X_POSTED);
+    *record = {head_of(post.t_rung, ticks_between(post.t_enter, post.t_rung), EFAPROF_SHAPE_POST, 1, x),
                post.words.op,
                post.words.bytes,
                post.words.peer,

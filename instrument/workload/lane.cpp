@@ -147,6 +147,7 @@ uint32_t Lane::wait_completions() {
 }
 
 void Lane::flush() {
+    carrier_.announce();
     uint64_t begin = efaprof_now();
     uint32_t polls = wait_completions();
     const Completions &completions = engine_.completions;

@@ -84,7 +84,7 @@ private:
         cell<uint64_t>(columns, EFAPROF_WIDE_HEAD, at) = words[1];
         cell<uint64_t>(columns, EFAPROF_WIDE_TAIL, at) = words[3];
     }
-    // Its first slot is a stage's. Published is what the doorbell announced; nothing lies between the two.
+    // Its first slot is a stage's. Published: its entry is written; returned: the doorbell was rung.
     void put_post(const void *slot, int64_t time_ns, void *const *columns, uint64_t at) {
         efaprof_post record;
         memcpy(&record, slot, sizeof record);
@@ -93,7 +93,9 @@ private:
         const int64_t begin = static_cast<int64_t>(record.h.t_end) - record.h.dur;
         auto time = [&](int column) -> int64_t & { return cell<int64_t>(columns, column, at); };
         time(EFAPROF_WIDE_ENTER) = clock_.to_ns(begin);
-        time(EFAPROF_WIDE_PUBLISH) = time(EFAPROF_WIDE_RETURN) = time_ns;
+        const int64_t rest = int64_t{record.turn} + record.fence + record.doorbell;
+        time(EFAPROF_WIDE_PUBLISH) = clock_.to_ns(static_cast<int64_t>(record.h.t_end) - rest);
+        time(EFAPROF_WIDE_RETURN) = time_ns;
         if (record.h.x & EFAPROF_X_FENCE) time(EFAPROF_WIDE_FENCED) = clock_.to_ns(begin + record.order);
         identify(first, columns, at);
     }

@@ -161,6 +161,7 @@ enum efaprof_cmd_kind {
 };
 #define EFAPROF_X_IMM 0x0100u   /* carries an immediate */
 #define EFAPROF_X_FENCE 0x0200u /* issued only after every earlier operation to that peer has completed */
+#define EFAPROF_X_POSTED 0x0400u /* its entry was written by the kernel itself: POST records */
 #define EFAPROF_X(kind, flags, channel) ((uint16_t)(((kind) << 12) | (flags) | (channel)))
 #define EFAPROF_X_KIND(x) ((uint8_t)((x) >> 12))
 #define EFAPROF_X_CHANNEL(x) ((uint8_t)((x)&0xffu))

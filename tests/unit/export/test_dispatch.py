@@ -103,7 +103,7 @@ def test_slices_are_counted_and_limited_before_they_are_drawn(run) -> None:
 def chunk(operations: list[dict[str, Any]]) -> DispatchChunk:
     fixed = {
         "process": 0, "rank": 0, "ring": 0, "step": 1, "layer": 2, "phase": "dispatch", "kind": "put", "peer": 1,
-        "channel": 3, "bytes": 100, "is_fenced": False, "eagain": 0, "error": 0,
+        "channel": 3, "bytes": 100, "is_fenced": False, "is_posted": False, "eagain": 0, "error": 0,
     }  # fmt: skip
     frame = pl.DataFrame([fixed | row for row in operations], schema=schema.DISPATCH)
     frame = frame.with_columns(pl.col(name) + START_NS for name in schema.DISPATCH if name.endswith("_ns"))
