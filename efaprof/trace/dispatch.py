@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from efaprof.native_wide import Clock, Flows, WideRows
+from efaprof.trace.bulk import is_bulk, resolve
 from efaprof.trace.clocks import IDENTITY
 from efaprof.trace.marks import Marks, read_marks
 from efaprof.trace.merge import windows
@@ -41,6 +42,11 @@ def has_steps(survey: Survey) -> bool:
 
 def chunks(survey: Survey, *, chunk_ops: int = CHUNK_OPS) -> Iterator[DispatchChunk]:
     """All whole steps in order, at least one a chunk and about `chunk_ops` operations."""
+    found = _chunks(survey, chunk_ops)
+    return map(resolve, found) if is_bulk(survey) else found
+
+
+def _chunks(survey: Survey, chunk_ops: int) -> Iterator[DispatchChunk]:
     rings = read_marks(survey)
     if not rings:
         return

@@ -19,6 +19,7 @@ from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.trace import events, fabric, schema
 from efaprof.trace.ahead import ahead
 from efaprof.trace.device import device_work
+from efaprof.trace.layers import DispatchPath
 from efaprof.trace.merge import windows
 from efaprof.trace.outcomes import Outcomes
 from efaprof.trace.pairing import Pairing
@@ -40,6 +41,7 @@ EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
 }  # fmt: skip
 SMALL_TABLES = ("processes", "threads", "objects")
 CHUNK_ROWS = 1 << 18
+EMULATED = "emulated: "  # begins a note that says what is not the real thing
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,16 @@ class Facts:
     def is_kernel_posted(self) -> bool:
         """Some process gave a device's queues to a GPU kernel, whose operations no data call shows."""
         return any(note.text == fabric.KERNEL_POSTED for note in self.notes)
+
+    @property
+    def path(self) -> DispatchPath | None:
+        """The path that the program's own records name, if they do."""
+        return next((path for path in DispatchPath if any(one.text == f"path: {path}" for one in self.notes)), None)
+
+    @property
+    def emulated(self) -> tuple[str, ...]:
+        """What of the path the program's own records call emulated."""
+        return tuple(one.text.removeprefix(EMULATED) for one in self.notes if one.text.startswith(EMULATED))
 
     def warnings(self, *, has_recorder_told: bool = False) -> tuple[str, ...]:
         """One sentence for everything that is missing; a recorder that ended in order told of its own losses."""

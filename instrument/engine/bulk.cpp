@@ -81,7 +81,7 @@ void efaprof_bulk_leave(efaprof_bulk *bulk, uint32_t bytes) {
     uint64_t begin = bulk->entered, end = efaprof_now();
     for (uint16_t i = 1; i < bulk->ranks; i++) {
         auto peer = static_cast<uint16_t>((bulk->rank + i) % bulk->ranks);
-        OpWords words = {op_of(*bulk, bulk->seq), bytes, peer, EFAPROF_X(EFAPROF_CMD_PUT, EFAPROF_X_IMM, 0)};
+        OpWords words = {op_of(*bulk, bulk->seq), bytes, peer, EFAPROF_X(EFAPROF_CMD_SIGNAL, EFAPROF_X_POSTED, 0)};
         record_stage(EFAPROF_STAGE_KERNEL, begin, begin, words);
         record_stage(EFAPROF_STAGE_LIBFABRIC, begin, begin, words);
         record_stage(EFAPROF_STAGE_NIC, begin, end, words);

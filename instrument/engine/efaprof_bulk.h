@@ -2,8 +2,9 @@
  * libefaprof-moe.so.
  *
  * The caller runs the collectives with whatever library it likes and says when it enters and leaves each. A collective
- * is recorded as one operation to every peer: issued when this rank enters, complete when it leaves. Nothing of what
- * lies in between can be told apart from outside, so it is all nic; the reader finds out which rank came last. What the
+ * is recorded as one signal to every peer, without host stages: issued when this rank enters, complete when it leaves.
+ * Nothing of what lies in between can be told apart from outside, so it is all nic; the reader finds out which rank
+ * came last. What the
  * calling thread does between the collectives of a step is its computing. Nothing is written outside efaprof record. */
 #ifndef EFAPROF_BULK_H
 #define EFAPROF_BULK_H

@@ -34,6 +34,13 @@ Identity identity_here(uint32_t rank) {
     return identity;
 }
 
+bool is_one_host(const Identity *identities, uint32_t ranks) {
+    bool is_one = true;
+    for (uint32_t rank = 1; rank < ranks; rank++)
+        is_one = is_one && memcmp(identities[0].boot_id, identities[rank].boot_id, sizeof identities[0].boot_id) == 0;
+    return is_one;
+}
+
 void PeerWatch::start(Stop &stop, uint32_t own_rank, const Identity *identities, uint32_t ranks) {
     stop_ = &stop;
     own_rank_ = own_rank;

@@ -19,6 +19,7 @@ struct Identity {
     uint32_t rank;
 };
 Identity identity_here(uint32_t rank);
+bool is_one_host(const Identity *identities, uint32_t ranks);
 
 class PeerWatch {
 public:

@@ -1,5 +1,6 @@
 #include "rank_engine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,12 @@ void RankEngine::connect(const void *contacts) {
     }
     engine_.fabric.connect(reach, engine_.ranks);
     record_identity(engine_, options_);
+    bool is_device = strncmp(options_.provider, "efa", 3) == 0;
+    if (!is_device && is_one_host(identities, engine_.ranks)) {
+        char note[EFAPROF_NAME_MAX];
+        snprintf(note, sizeof note, "emulated: nic: provider %s on one host", options_.provider);
+        record_note(note, 1);
+    }
     threads_.start(engine_, thread_count_);
     has_threads_ = true;
     watch_.start(stop_, engine_.rank, identities, engine_.ranks);

@@ -221,6 +221,6 @@ def test_each_rank_says_who_it_is_and_what_is_emulated(recorded):
     for number, rank in enumerate(recorded.ranks):
         assert rank.counters["job.rank"] == [number]
         assert rank.counters["job.ranks"] == [recorded.options.ranks]
-        assert rank.notes == {"emulated: kernel is a CPU thread": 1}
+        assert rank.notes == {"emulated: kernel: a CPU thread": 1}
         assert min(rank.counters["ops.in_flight"]) >= 0
         assert max(rank.counters["ops.in_flight"]) <= recorded.options.window
