@@ -120,15 +120,24 @@ def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: 
         runs=tuple(run.path.resolve().name for run, _ in runs),
         program=first.program,
         command=tuple(first.command),
-        path=DispatchPath(first.fingerprint.get("path", DispatchPath.PROXY)) if steps else DispatchPath.LIBFABRIC,
+        path=_path(runs) if steps else DispatchPath.LIBFABRIC,
         processes=recorded.processes,
         host=first.host,
         started_realtime_ns=first.started_realtime_ns,
         efaprof_version=first.efaprof_version,
         providers=tuple(sorted(providers)),
         fingerprint=first.fingerprint,
-        emulated=tuple(dict.fromkeys(name for run, _ in runs for name in run.manifest.emulated)),
+        emulated=tuple(
+            dict.fromkeys(name for run, tables in runs for name in (*run.manifest.emulated, *tables.facts.emulated))
+        ),
     )
+
+
+def _path(runs: Sequence[tuple[Run, Tables]]) -> DispatchPath:
+    """As the run was asked for, else as its program said."""
+    run, tables = runs[0]
+    asked = run.manifest.fingerprint.get("path")
+    return DispatchPath(asked) if asked else tables.facts.path or DispatchPath.PROXY
 
 
 def _nothing(runs: Sequence[tuple[Run, Tables]]) -> NothingToAnalyse:
