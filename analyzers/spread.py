@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from efaprof import native
+from efaprof.native_graph import address
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 _MANTISSA_BITS = 52
 _KEPT_BITS = 11
 QUANTILES = (0.50, 0.90, 0.99)
+ROWS = 1 + (64 << _KEPT_BITS)  # of struct efaprof_spread
+_FIRST_BUCKET = 1023 << _KEPT_BITS  # that of 1
 _FEW_CELLS = 1 << 22  # up to here buckets are counted in an array, above they are sorted
 _HIGHEST = np.iinfo(np.uint32).max
 
@@ -88,6 +93,30 @@ def code_counts(code: NDArray[np.uint32], values: NDArray[np.int64]) -> pl.DataF
             "max": np.where(is_last, largest[owner], mean),
         }
     )
+
+
+class SpreadTotals:
+    """Bucket counts of one kind of duration, added up in place."""
+
+    def __init__(self) -> None:
+        self._rows = np.zeros((3, ROWS), np.int64)  # n, sum, max
+        self._native = native.ffi().new("struct efaprof_spread *")
+        for name, values in zip(("n", "sum", "max"), self._rows, strict=True):
+            setattr(self._native, name, address(values, "int64_t *"))
+
+    def add(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> None:
+        """Durations from begin to end, at least 0; where one of them is NO_TIME there is none."""
+        begin, end = np.ascontiguousarray(begin), np.ascontiguousarray(end)
+        native.library().efaprof_spread_add(
+            self._native, address(begin, "int64_t *"), address(end, "int64_t *"), len(begin)
+        )
+
+    def counts(self) -> pl.DataFrame:
+        """One row per bucket that is not empty: `bucket`, `n`, `sum`, `max`."""
+        row = np.flatnonzero(self._rows[0])
+        bucket = np.where(row == 0, 0, row - 1 + _FIRST_BUCKET).astype(np.uint32)
+        columns = zip(("n", "sum", "max"), self._rows[:, row], strict=True)
+        return pl.DataFrame({"bucket": bucket, **dict(columns)})
 
 
 def add_counts(parts: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFrame:

@@ -89,6 +89,8 @@ struct efaprof_arrivals { int64_t *source, *channel, *seq, *seen_ns, *end_ns, *x
 uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
                            const int64_t *starts, const int64_t *time_ns, uint64_t low, uint64_t high,
                            struct efaprof_arrivals *arrivals, uint64_t *chunk);
+struct efaprof_spread { int64_t *n, *sum, *max; };
+void efaprof_spread_add(const struct efaprof_spread *spread, const int64_t *begin, const int64_t *end, uint64_t n);
 struct efaprof_flows *efaprof_flows_open(void);
 void efaprof_flows_close(struct efaprof_flows *flows);
 int efaprof_flows_number(struct efaprof_flows *flows, const int64_t *key, uint64_t n, int64_t *number);

@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efaprof.analyzers.spread import add_counts, bucket_counts, bucket_of, code_counts, spreads
+from efaprof.analyzers.spread import SpreadTotals, add_counts, bucket_counts, bucket_of, code_counts, spreads
 
 DURATIONS = st.lists(st.integers(0, 2**40), min_size=1, max_size=200)
 
@@ -59,3 +59,20 @@ def test_counts_by_number_are_those_by_name(rows):
     by_name = spreads(bucket_counts(frame, ["code"], "ns"), ["code"])
     by_number = spreads(code_counts(frame["code"].to_numpy(), frame["ns"].to_numpy()), ["code"])
     assert by_name == by_number
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=200), st.integers(-(2**40), 2**40))
+def test_counts_kept_in_place_are_those_of_the_table(values, begin):
+    totals, ns = SpreadTotals(), np.array(values, np.int64)
+    began = np.full(len(ns), begin)
+    for part in (slice(0, 7), slice(7, None)):
+        totals.add(began[part], (began + ns)[part])
+    frame = pl.DataFrame({"k": ["a"] * len(ns), "ns": ns}, schema={"k": pl.String, "ns": pl.Int64})
+    expected = bucket_counts(frame, ["k"], "ns").drop("k").sort("bucket")
+    assert totals.counts().to_dicts() == expected.select("bucket", "n", "sum", "max").to_dicts()
+
+
+def test_what_ended_early_counts_as_nothing_and_what_has_no_time_not_at_all():
+    totals, none = SpreadTotals(), np.iinfo(np.int64).min
+    totals.add(np.array([10, none, 10, 10]), np.array([7, 20, none, 12]))
+    assert totals.counts().select("n", "sum", "max").rows() == [(1, 0, 0), (1, 2, 2)]
