@@ -34,27 +34,35 @@ class CriticalPath:
     _context: DispatchChunk = EMPTY_CHUNK
 
     def split(self, chunk: DispatchChunk) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """(one row per rank and step, one per window, one per step of the job).
-
-        The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`,
-        `<layer>_walked`, true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of
-        efaprof.analyzers.walk.
-        """
-        graph = build(chunk, self._context, self.limits)
-        walked, job = walk(graph), walk_job(graph)
-        found = (
-            walked.windows.group_by("rank", "step")
-            .agg(pl.sum(*_COSTS), walk_clip_ns=pl.sum("clip_ns"))
-            .join(walked.overlapped, on=["rank", "step"])
-        )
-        if self.changes:
-            found = found.join(recoverable(graph, self.changes), on=["rank", "step"])
-            self.cut_edges += graph.events.cut_edges
-        self._context = _last_step(chunk)
-        return found, walked.windows, job
+        """(one row per rank and step, one per window, one per step of the job), as `split_chunk` gives them."""
+        found, windows, job, cut_edges = split_chunk(chunk, self._context, self.limits, self.changes)
+        self.cut_edges += cut_edges
+        self._context = last_steps(chunk)
+        return found, windows, job
 
 
-def _last_step(chunk: DispatchChunk) -> DispatchChunk:
+def split_chunk(
+    chunk: DispatchChunk, context: DispatchChunk, limits: Limits, changes: Sequence[Change]
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
+    """(one row per rank and step, one per window, one per step of the job, stamps that contradict each other).
+
+    The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`, `<layer>_walked`,
+    true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of efaprof.analyzers.walk.
+    `context` are the steps before the chunk's.
+    """
+    graph = build(chunk, context, limits)
+    walked, job = walk(graph), walk_job(graph)
+    found = (
+        walked.windows.group_by("rank", "step")
+        .agg(pl.sum(*_COSTS), walk_clip_ns=pl.sum("clip_ns"))
+        .join(walked.overlapped, on=["rank", "step"])
+    )
+    if changes:
+        found = found.join(recoverable(graph, changes), on=["rank", "step"])
+    return found, walked.windows, job, graph.events.cut_edges
+
+
+def last_steps(chunk: DispatchChunk) -> DispatchChunk:
     """The last step of every rank, with what belongs to it."""
     last = chunk.steps.filter(pl.col("begin_ns") == pl.col("begin_ns").max().over("rank"))
     numbers = last["step"].unique()

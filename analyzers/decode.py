@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from efaprof.analyzers.attribution import NS_PER_US, DecodeSplit, decode_split
 from efaprof.analyzers.by import PathBy
-from efaprof.analyzers.counts import step_counts
-from efaprof.analyzers.critical import WALKED, CriticalPath
+from efaprof.analyzers.critical import WALKED
 from efaprof.analyzers.features import run_features
-from efaprof.analyzers.layers import IS_POSTED, OPERATION_SPANS, LayerSplitter
-from efaprof.analyzers.outstanding import step_outstanding
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
 from efaprof.analyzers.replay import STANDARD
-from efaprof.analyzers.spread import Spread, add_counts, bucket_counts, spreads
+from efaprof.analyzers.spread import Spread, spread_of
 from efaprof.analyzers.stamps import Limits
+from efaprof.analyzers.totals import Asked, Totals, added
 from efaprof.analyzers.verdict import Verdict, decide
+from efaprof.trace import schema
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.rules import Feature
     from efaprof.trace.widerow import DispatchChunk
-
-_STAGES = ("publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns")
-_POSTED_STAGES = ("publish_ns", "return_ns", "done_ns")
-_LACKS_STAGES = (
-    pl.when(IS_POSTED)
-    .then(pl.any_horizontal(pl.col(_POSTED_STAGES).is_null()))
-    .otherwise(pl.any_horizontal(pl.col(_STAGES).is_null()))
-)
-# The sum of bucket counts is folded now and then, so that it does not grow with the run.
-_FOLD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,69 +92,6 @@ class Decode:
     groups: tuple[PathGroup, ...]  # by `path_by`, the largest first; steps and layers in their order
 
 
-@dataclass(slots=True)
-class _Totals:
-    """What accumulates over chunks."""
-
-    critical: CriticalPath
-    splitter: LayerSplitter = field(default_factory=LayerSplitter)
-    is_walked: bool | None = None  # decided by the first chunk: there are waits
-    windows: list[pl.DataFrame] = field(default_factory=list)
-    job: list[pl.DataFrame] = field(default_factory=list)
-    path_by: PathBy | None = None
-    groups: list[pl.DataFrame] = field(default_factory=list)
-    costs: list[pl.DataFrame] = field(default_factory=list)
-    buckets: list[pl.DataFrame] = field(default_factory=list)
-    kinds: list[pl.DataFrame] = field(default_factory=list)
-    operations: int = 0
-    stamped: int = 0
-
-    def add(self, chunk: DispatchChunk) -> None:
-        """Count one chunk of steps."""
-        if self.is_walked is None:
-            self.is_walked = len(chunk.waits) > 0
-        costs = self._walked(chunk) if self.is_walked else self.splitter.split(chunk)
-        in_flight = step_outstanding(chunk, self.critical.limits.window)
-        in_flight = in_flight.with_columns(pl.col(name).cast(costs.schema[name]) for name in ("rank", "step"))
-        self.costs.append(costs.join(in_flight, on=["rank", "step"], how="left", maintain_order="left"))
-        steps = chunk.steps.filter(pl.col("kind") == "decode")["step"].unique()
-        own = chunk.operations
-        if not len(steps):
-            return
-        if len(steps) < chunk.steps["step"].n_unique():
-            own = own.filter(pl.col("step").is_in(steps.implode()))
-        self.operations += len(own)
-        self.stamped += len(own) - int(own.select(_LACKS_STAGES.sum()).item())
-        self.kinds.append(own.group_by("kind").agg(count=pl.len().cast(pl.Int64), bytes=pl.sum("bytes").cast(pl.Int64)))
-        spans = own.select(
-            **{layer.value: (end - begin).clip(lower_bound=0) for layer, (begin, end) in OPERATION_SPANS.items()}
-        )
-        self.buckets += [
-            bucket_counts(spans.select(pl.lit(layer.value).alias("layer"), ns=layer.value), ["layer"], "ns")
-            for layer in OPERATION_SPANS
-        ]
-        if len(self.buckets) > _FOLD * len(OPERATION_SPANS):
-            self.buckets = [add_counts(self.buckets, ["layer"])]
-
-    def _walked(self, chunk: DispatchChunk) -> pl.DataFrame:
-        found, windows, job = self.critical.split(chunk)
-        decode = chunk.steps.filter(pl.col("kind") == "decode").select(pl.col("rank", "step").cast(pl.Int64))
-        windows = windows.join(decode, on=["rank", "step"], how="semi")
-        if self.path_by is not None:
-            sums = pl.sum("wall_ns", *(f"{layer}_ns" for layer in WALKED))
-            grouped = windows.group_by(pl.col(self.path_by.value).alias("key")).agg(sums, windows=pl.len())
-            self.groups.append(grouped.with_columns(pl.col("windows").cast(pl.Int64)))
-        late = windows.filter(pl.col("late_rank").is_not_null())
-        self.windows.append(late.group_by("rank", "late_rank").agg(pl.sum("skew_ns", "true_skew_ns")))
-        self.job.append(job.filter(pl.col("step").is_in(decode["step"].unique().implode())))
-        counts = step_counts(chunk)
-        return counts.join(
-            found.with_columns(pl.col(name).cast(counts.schema[name]) for name in ("rank", "step")),
-            on=["rank", "step"],
-            how="left",
-        )
-
-
 def decode(
     chunks: Iterable[DispatchChunk],
     host: Host,
@@ -177,9 +106,8 @@ def decode(
     With waits the steps are walked and `changes` replayed under `limits`; without, the exclusive sweep splits them.
     """
     limits = limits or Limits()
-    totals = _Totals(CriticalPath(limits, changes), path_by=path_by)
-    for chunk in chunks:
-        totals.add(chunk)
+    totals = Totals(Asked(limits, changes, path_by))
+    totals.take(chunks)
     if not totals.costs:
         return None
     costs = pl.concat(totals.costs, how="diagonal").with_columns(pl.selectors.ends_with("_ns").fill_null(0))
@@ -194,20 +122,20 @@ def decode(
         profile=profile,
     )
     failed = failed_tests(_facts(split, features, host))
-    found = spreads(add_counts(totals.buckets, ["layer"]), ["layer"])
+    latencies = {layer: spread_of(one.counts()) for layer, one in totals.spreads.items()}
     return Decode(
         split=split,
         step_costs=costs,
-        latencies={layer: found[layer.value,] for layer in OPERATION_SPANS if (layer.value,) in found},
+        latencies={layer: one for layer, one in latencies.items() if one is not None},
         kinds=_kinds(totals.kinds),
         stamped=totals.stamped / totals.operations,
         features=features,
         failed=failed,
         verdict=decide(features, defects=tuple(one.defect.value for one in failed)),
-        skew_by=_skew_by(totals.windows, costs),
-        job=_job(totals.job),
+        skew_by=_skew_by(totals.late, costs),
+        job=_job(totals),
         is_upper_bound=limits.rate_ops_s is None,
-        cut_edges=totals.critical.cut_edges,
+        cut_edges=totals.cut_edges,
         path_by=path_by,
         groups=_groups(totals.groups, path_by, costs),
     )
@@ -220,7 +148,7 @@ def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: pl.DataFrame) -
     # A rank has its steps, a step its ranks; everything else is a part of all of them.
     shares = {PathBy.RANK: costs["rank"].n_unique(), PathBy.STEP: rows / max(costs["rank"].n_unique(), 1)}
     per = rows / (shares.get(by, 1) if by else 1) * NS_PER_US
-    total = pl.concat(parts).group_by("key").agg(pl.all().sum())
+    total = added(parts, ["key"])
     in_order = by in {PathBy.STEP, PathBy.LAYER, PathBy.RANK}
     total = total.sort("key", nulls_last=True) if in_order else total.sort("wall_ns", descending=True)
     return tuple(
@@ -239,9 +167,7 @@ def _skew_by(parts: list[pl.DataFrame], costs: pl.DataFrame) -> tuple[LateRank, 
         return ()
     steps = costs.filter(pl.col("kind") == "decode").group_by(pl.col("rank").cast(pl.Int64)).agg(steps=pl.len())
     total = (
-        pl.concat(parts)
-        .group_by("rank", "late_rank")
-        .agg(pl.sum("skew_ns", "true_skew_ns"))
+        added(parts, ["rank", "late_rank"])
         .join(steps, on="rank")
         .sort("skew_ns", "rank", "late_rank", descending=[True, False, False])
     )
@@ -252,11 +178,9 @@ def _skew_by(parts: list[pl.DataFrame], costs: pl.DataFrame) -> tuple[LateRank, 
     )  # fmt: skip
 
 
-def _job(parts: list[pl.DataFrame]) -> dict[Layer, float]:
-    whole = pl.concat(parts) if parts else pl.DataFrame()
-    if whole.is_empty():
-        return {}
-    return {layer: float(whole[f"{layer}_ns"].mean()) / NS_PER_US for layer in WALKED if layer is not Layer.SKEW}  # type: ignore[arg-type]
+def _job(totals: Totals) -> dict[Layer, float]:
+    steps = totals.job_steps * NS_PER_US
+    return {layer: ns / steps for layer, ns in totals.job.items() if layer is not Layer.SKEW} if steps else {}
 
 
 def _facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunFacts:
@@ -277,6 +201,8 @@ def _facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunF
     )
 
 
-def _kinds(parts: list[pl.DataFrame]) -> tuple[KindCount, ...]:
-    total = pl.concat(parts).group_by("kind").agg(pl.sum("count", "bytes")).sort("count", "kind", descending=True)
-    return tuple(KindCount(str(kind), int(count), int(size)) for kind, count, size in total.iter_rows())
+def _kinds(counted: NDArray[np.int64]) -> tuple[KindCount, ...]:
+    """Those that there are, the most frequent first."""
+    rows = zip(schema.CommandKind.categories.to_list(), *counted.tolist(), strict=True)
+    found = [KindCount(kind, count, size) for kind, count, size in rows if count]
+    return tuple(sorted(found, key=lambda one: (one.count, one.kind), reverse=True))

@@ -126,12 +126,17 @@ def add_counts(parts: Sequence[pl.DataFrame], keys: Sequence[str]) -> pl.DataFra
 
 def spreads(counts: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[object, ...], Spread]:
     """Spread of each group of bucket counts."""
-    found: dict[tuple[object, ...], Spread] = {}
-    for key, group in counts.sort("bucket").group_by(*keys, maintain_order=True):
-        below = np.cumsum(group["n"].to_numpy())
-        mean = np.rint(group["sum"].to_numpy() / group["n"].to_numpy())
-        total = int(below[-1])
-        ranks = [math.ceil(quantile * total) for quantile in QUANTILES]
-        p50, p90, p99 = (int(mean[np.searchsorted(below, rank)]) for rank in ranks)
-        found[key] = Spread(total, int(group["sum"].sum()), p50, p90, p99, int(group["max"].to_numpy().max()))
-    return found
+    groups = counts.sort("bucket").group_by(*keys, maintain_order=True)
+    return {key: found for key, group in groups if (found := spread_of(group)) is not None}
+
+
+def spread_of(counts: pl.DataFrame) -> Spread | None:
+    """Spread of bucket counts, in order of bucket; None where nothing was counted."""
+    if not len(counts):
+        return None
+    below = np.cumsum(counts["n"].to_numpy())
+    mean = np.rint(counts["sum"].to_numpy() / counts["n"].to_numpy())
+    total = int(below[-1])
+    ranks = [math.ceil(quantile * total) for quantile in QUANTILES]
+    p50, p90, p99 = (int(mean[np.searchsorted(below, rank)]) for rank in ranks)
+    return Spread(total, int(counts["sum"].sum()), p50, p90, p99, int(counts["max"].to_numpy().max()))
