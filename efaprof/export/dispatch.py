@@ -33,16 +33,23 @@ class Stage:
     description: str
 
 
-# In the order in which an operation passes them; "fence" lies inside "proxy".
+# In the order in which an operation passes them; "fence" lies inside "proxy", or before what a kernel posts itself.
 STAGES = (
-    Stage(Layer.KERNEL, "enter_ns", "publish_ns", ("ring", "seq", "step", "layer"), "entered → command published"),
+    Stage(
+        Layer.KERNEL,
+        "enter_ns",
+        "publish_ns",
+        ("ring", "seq", "step", "layer"),
+        "entered → command published, or the kernel's own doorbell rung",
+    ),
     Stage(Layer.RING, "publish_ns", "seen_ns", ("seq",), "published → seen by the proxy"),
     Stage(Layer.PROXY, "seen_ns", "call_ns", ("seq",), "seen → library call entered"),
-    Stage("fence", "seen_ns", "fenced_ns", ("seq",), "part of proxy: waiting for earlier operations to complete"),
+    Stage("fence", "held_ns", "fenced_ns", ("seq",), "waiting for earlier operations to complete"),
     Stage(Layer.LIBFABRIC, "call_ns", "return_ns", ("seq", "bytes", "eagain"), "first attempt → doorbell"),
     Stage(Layer.NIC, "return_ns", "done_ns", ("seq", "peer", "error"), "doorbell → completion seen by the poster"),
     Stage(Layer.RX, "arrival_ns", "signal_ns", ("seq", "rank", "channel"), "seen by the receiver → handed over"),
 )
+_HOST_STAMPS = ("seen_ns", "call_ns")  # of a path with a proxy
 _STAMPS = ("enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "signal_ns")
 
 
@@ -71,8 +78,13 @@ class DispatchSource:
 
 
 def _touching(operations: pl.DataFrame, window: Window) -> pl.DataFrame:
+    """Operations in a window; what a kernel posted itself was published by its doorbell. `held_ns`: a fence began."""
     last = pl.max_horizontal(*_STAMPS).fill_null(0)
-    return operations.filter(pl.col("enter_ns") < window.end_ns, last >= window.start_ns)
+    is_posted = pl.col("is_posted")
+    return operations.filter(pl.col("enter_ns") < window.end_ns, last >= window.start_ns).with_columns(
+        publish_ns=pl.when(is_posted).then(pl.col("return_ns")).otherwise(pl.col("publish_ns")),
+        held_ns=pl.when(is_posted).then(pl.col("enter_ns")).otherwise(pl.col("seen_ns")),
+    )
 
 
 @dataclass(slots=True)
@@ -176,7 +188,9 @@ def _missing(operations: pl.DataFrame) -> int:
     """Stamps that are not there although a later one of the poster is."""
     own = _STAMPS[:-1]
     holes = [
-        pl.col(stamp).is_null() & pl.any_horizontal(pl.col(later).is_not_null() for later in own[index + 1 :])
+        pl.col(stamp).is_null()
+        & pl.any_horizontal(pl.col(later).is_not_null() for later in own[index + 1 :])
+        & ~(pl.col("is_posted") & pl.lit(stamp in _HOST_STAMPS))
         for index, stamp in enumerate(own[:-1])
     ]
     return int(operations.select(pl.sum_horizontal(hole.sum() for hole in holes)).item() or 0)

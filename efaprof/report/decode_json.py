@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from efaprof.analyzers.replay import FENCE, GROUPS, STANDARD
 from efaprof.analyzers.verdict import evidence
 from efaprof.trace.layers import Layer, Provenance
+from efaprof.trace.postings import PARTS
 
 if TYPE_CHECKING:
     from efaprof.analyzers.attribution import LayerSplit
@@ -60,6 +61,7 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
                 for group in decode.groups
             ],
         },
+        "kernel_parts": _kernel_parts(section),
         "contradictions": decode.cut_edges,
         "job_layers": [{"layer": layer.value, "us": us, "provenance": DERIVED} for layer, us in decode.job.items()],
         "skew_by": [
@@ -118,6 +120,28 @@ def _layer(decode: Decode, row: LayerSplit) -> dict[str, Any]:
             "max_us": spread.max_ns / _NS_PER_US,
         },
         "provenance": DERIVED,
+    }
+
+
+def _kernel_parts(section: DecodeSection) -> dict[str, Any] | None:
+    """What kernels that post by themselves spent an operation's issue on."""
+    totals, split = section.postings, section.decode.split
+    if totals is None:
+        return None
+    steps = max(split.steps * len(split.ranks), 1)
+    return {
+        "operations": totals.operations,
+        "entries_per_doorbell": totals.operations / totals.doorbells,
+        "provenance": MEASURED,
+        "parts": [
+            {
+                "part": part,
+                "mean_us": totals.sum_ns[part] / totals.operations / _NS_PER_US,
+                "us": totals.sum_ns[part] / steps / _NS_PER_US,
+                "max_us": totals.max_ns[part] / _NS_PER_US,
+            }
+            for part in PARTS
+        ],
     }
 
 

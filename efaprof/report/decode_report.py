@@ -15,6 +15,7 @@ from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
 from efaprof.trace.marks import read_marks
+from efaprof.trace.postings import read_postings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.recorded import Recorded
     from efaprof.analyzers.replay import Change
+    from efaprof.trace.postings import PostTotals
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
 
@@ -41,6 +43,7 @@ class DecodeSection:
     verified_tokens: int  # compared with a reference computed another way
     mismatches: int
     missing_ranks: tuple[int, ...]  # of the job, recorded by nobody
+    postings: PostTotals | None = None  # where kernels posted by themselves
 
     @property
     def is_verified(self) -> bool:
@@ -80,6 +83,7 @@ def decode_section(
         verified_tokens=sum(_last_values(one, VERIFIED) for _, one in runs),
         mismatches=sum(_last_values(one, MISMATCHED) for _, one in runs),
         missing_ranks=missing_ranks(run.manifest, found.split.ranks),
+        postings=read_postings(job),
     )
 
 

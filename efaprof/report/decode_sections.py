@@ -10,11 +10,14 @@ from efaprof.report import units
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
 from efaprof.trace.layers import Layer
+from efaprof.trace.postings import PARTS
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.attribution import DecodeSplit
     from efaprof.analyzers.batches import Estimate
     from efaprof.analyzers.decode import Decode
     from efaprof.report.decode_report import DecodeSection
+    from efaprof.trace.postings import PostTotals
 
 _NS_PER_US = 1e3
 _MOST_UNKNOWN = 5
@@ -23,6 +26,15 @@ _MOST_LATE = 3
 _MOST_GROUPS = 8
 _MOST_TAIL = 5
 _LEAST_TAIL = 5e-4  # less reads as 0.0 points
+_PART_WORDS = {
+    "order": "fence: earlier writes (nic)",
+    "slot": "slot",
+    "space": "room in the send queue",
+    "build": "entry built",
+    "turn": "turn: its batch",
+    "fence": "memory fence",
+    "doorbell": "doorbell",
+}
 
 
 def decode_heading(section: DecodeSection, names: str, path: str) -> str:
@@ -44,6 +56,8 @@ def decode_sections(section: DecodeSection) -> list[Section]:
         found.append(_recoverable(decode))
     if decode.groups:
         found.append(_path_groups(decode))
+    if section.postings is not None:
+        found.append(_kernel_parts(section.postings, decode.split))
     return [*found, *_tail(decode), _operations(section), _verdict(section)]
 
 
@@ -86,6 +100,24 @@ def _layers(decode: Decode) -> Table:
         f"queue {DERIVED}", f"p50 µs/op {MEASURED}", f"p99 {MEASURED}",
     )  # fmt: skip
     return Table("layer", columns, tuple(rows), frozenset({"layer", "of the step"}))
+
+
+def _kernel_parts(totals: PostTotals, split: DecodeSplit) -> Table:
+    """What a kernel that posts by itself does of an operation; the wait in front of a fence is nic time above."""
+    steps = max(split.steps * len(split.ranks), 1)
+    rows = tuple(
+        (
+            _PART_WORDS[part],
+            units.microseconds(totals.sum_ns[part] / totals.operations),
+            units.microseconds(totals.sum_ns[part] / steps),
+            units.microseconds(totals.max_ns[part]),
+        )
+        for part in PARTS
+    )
+    entries = units.digits(totals.operations / totals.doorbells)
+    title = f"kernel part ({entries} entries a doorbell {MEASURED})"
+    columns = (title, f"mean µs/op {MEASURED}", f"µs/step {DERIVED}", f"max {MEASURED}")
+    return Table(title, columns, rows, frozenset({title}))
 
 
 def _path_groups(decode: Decode) -> Table:
