@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof import env, native
 from efaprof.errors import EfaprofError, UsageError
+from efaprof.instrument.device import AS_USUAL, Tuning, dtype_for, emulated
 from efaprof.trace.layers import DispatchPath, Layer
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class DispatchOptions:
 
     path: DispatchPath = DispatchPath.PROXY
     device: str = "cpu"
-    dtype: str = "f32"
+    dtype: str = "f32"  # of a token's elements
     provider: str = "tcp"
     ranks: int = 2
     layers: int = 8
@@ -125,16 +126,16 @@ class DispatchOptions:
     inject: tuple[Injection, ...] = field(default=())
     late: tuple[Lateness, ...] = field(default=())
     posting: Posting = Posting()
+    tuning: Tuning = AS_USUAL
 
     def __post_init__(self) -> None:
         """Refuse what does not exist yet, and what contradicts itself."""
         if self.path not in (DispatchPath.PROXY, DispatchPath.GDAKI):
             raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy or gdaki")
         self._check_posting()
-        if self.device != "cpu":
-            raise UsageError(f"--device {self.device} is not there yet", hint="use --device cpu: an emulated kernel")
-        if self.dtype != "f32":
-            raise UsageError(f"--dtype {self.dtype} is not there yet", hint="use --dtype f32")
+        dtype_for(self.device, self.dtype)
+        if self.device != "cpu" and self.is_posted:
+            raise UsageError("--path gdaki runs on no GPU yet", hint="use --path proxy, or --device cpu")
 
     @property
     def is_posted(self) -> bool:
@@ -169,6 +170,7 @@ class DispatchOptions:
         words = [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
         words += ["--compute-us", str(self.compute_us), "--signal", self.signal.value, "--provider", self.provider]
         words += ["--threads", "auto" if self.threads is None else str(self.threads)]
+        words += ["--device", self.device, "--dtype", self.dtype, *self.tuning.arguments()]
         if self.is_posted:
             words += ["--path", self.path.value, *self.posting.arguments()]
         for injection in self.inject:
@@ -179,7 +181,7 @@ class DispatchOptions:
 
     def emulated(self) -> tuple[str, ...]:
         """What of the path is not the real thing, for the manifest."""
-        kernel = "kernel: a CPU thread"
+        kernel = emulated(self.device)
         return (
             (kernel,) if self.provider in DEVICE_PROVIDERS else (kernel, f"nic: provider {self.provider} on one host")
         )
@@ -187,12 +189,14 @@ class DispatchOptions:
     def fingerprint(self) -> dict[str, Any]:
         """What must be equal for two runs to be comparable; the number of steps need not be."""
         values = asdict(self) | {"workload": WORKLOAD}
-        del values["steps"], values["warmup"], values["late"], values["posting"]
+        del values["steps"], values["warmup"], values["late"], values["posting"], values["tuning"]
         values["inject"] = {injection.layer.value: injection.delay_ns for injection in self.inject}
         if self.late:  # runs of before there was such an option are comparable
             values["late"] = {str(lateness.rank): lateness.delay_ns for lateness in self.late}
         if self.is_posted:
             values["posting"] = asdict(self.posting)
+        if self.tuning != AS_USUAL:
+            values["tuning"] = asdict(self.tuning)
         return values
 
     @classmethod
@@ -208,6 +212,8 @@ class DispatchOptions:
             posting = fingerprint["posting"]
             queues, completion = QueueSource(posting["queues"]), Completion(posting["completion"])
             values["posting"] = Posting(**{**posting, "queues": queues, "completion": completion})
+        if "tuning" in fingerprint:
+            values["tuning"] = Tuning(**fingerprint["tuning"])
         return cls(**values)
 
     def step_counts(self, step: int) -> list[OperationCounts]:

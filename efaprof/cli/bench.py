@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from efaprof import env
+from efaprof.cli.bench_ring import ring
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
+from efaprof.instrument.device import Tuning, dtype_for
 from efaprof.instrument.dispatch import (
     DEVICE_PROVIDERS,
     POSTED_PROVIDER,
@@ -32,7 +32,7 @@ from efaprof.trace.layers import DispatchPath, Layer
 from efaprof.trace.rundir import new_name
 
 _DEFAULTS = DispatchOptions()
-_POSTING = _DEFAULTS.posting
+_POSTING, _TUNING = _DEFAULTS.posting, _DEFAULTS.tuning
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +50,9 @@ def dispatch(
         str | None, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …  [default: tcp; gdaki: efa-direct]")
     ] = None,
     path: Annotated[DispatchPath, typer.Option(help="How operations reach the NIC.")] = _DEFAULTS.path,
-    device: Annotated[str, typer.Option(help="Where the kernel runs: cpu (emulated by a thread).")] = _DEFAULTS.device,
+    device: Annotated[
+        str, typer.Option(metavar="cpu|cuda", help="Where kernels run: a CPU thread (emulated) or a GPU.")
+    ] = _DEFAULTS.device,
     ranks: Annotated[int, typer.Option(min=2, help="Ranks, each a process of this host.")] = _DEFAULTS.ranks,
     layers: Annotated[int, typer.Option(min=1, help="Layers with experts.")] = _DEFAULTS.layers,
     tokens: Annotated[int, typer.Option(min=1, help="Tokens per rank and step.")] = _DEFAULTS.tokens,
@@ -60,7 +62,7 @@ def dispatch(
     channels: Annotated[int, typer.Option(min=1, help="Channels, each closed by a signal.")] = _DEFAULTS.channels,
     compute_us: Annotated[int, typer.Option(min=0, help="Time for the rest of a layer.")] = _DEFAULTS.compute_us,
     signal: Annotated[SignalMode, typer.Option(help="What orders a signal behind its data.")] = _DEFAULTS.signal,
-    dtype: Annotated[str, typer.Option(help="Type of a token's elements.")] = _DEFAULTS.dtype,
+    dtype: Annotated[str | None, typer.Option(help="cpu: f32. cuda: bf16, fp8 (a scale per 128).")] = None,
     steps: Annotated[int, typer.Option(min=1, help="Decode steps that count.")] = _DEFAULTS.steps,
     warmup: Annotated[int, typer.Option(min=0, help="Steps before them.")] = _DEFAULTS.warmup,
     seed: Annotated[int, typer.Option(min=0, help="Of routing and values.")] = _DEFAULTS.seed,
@@ -71,6 +73,10 @@ def dispatch(
     completion: Annotated[Completion, typer.Option(help="gdaki: how ends are learnt.")] = _POSTING.completion,
     batch: Annotated[int, typer.Option(min=1, max=64, help="gdaki: entries a doorbell announces.")] = _POSTING.batch,
     send_queue: Annotated[int | None, typer.Option(min=1, help="gdaki: entries of the send queue.")] = None,
+    drain: Annotated[int, typer.Option(min=1, help="Commands posted before completions' turn.")] = _TUNING.drain,
+    shared_doorbells: Annotated[bool, typer.Option("--more", help="Posts share doorbells (FI_MORE).")] = False,
+    pin: Annotated[bool, typer.Option("--pin", help="cuda: threads stay on the GPU's NUMA node.")] = False,
+    no_stamps: Annotated[bool, typer.Option("--no-stamps", help="cuda: no stamps in the kernels.")] = False,
     inject: Annotated[
         list[str] | None, typer.Option(metavar="LAYER=TIME", help="Slow every operation down there; repeatable.")
     ] = None,
@@ -93,14 +99,17 @@ def dispatch(
 ) -> None:
     """Decode steps of a Mixture-of-Experts model over libfabric, verified and recorded into a run directory.
 
-    Each rank is a process; its kernel is emulated by a CPU thread, its ring, proxy and remote writes are real. With
-    --path gdaki that thread posts work queue entries to the device itself: docs/gdaki.md.
+    Each rank is a process; its kernel is emulated by a CPU thread, or runs on a GPU (--device cuda); its ring, proxy
+    and remote writes are real. With --path gdaki that thread posts work queue entries to the device itself:
+    docs/gdaki.md.
     """
     options = DispatchOptions(
-        path=path, device=device, dtype=dtype, provider=provider or _provider(path), ranks=ranks, layers=layers,
-        tokens=tokens, hidden=hidden, topk=topk, experts=experts, channels=channels, compute_us=compute_us,
-        signal=signal, steps=steps, warmup=warmup, seed=seed, threads=_threads(threads), ring=ring_size, window=window,
-        inject=tuple(_injection(text) for text in inject or ()), late=tuple(_lateness(text) for text in late or ()),
+        path=path, device=device, dtype=dtype_for(device, dtype), provider=provider or _provider(path),
+        ranks=ranks, layers=layers, tokens=tokens, hidden=hidden, topk=topk, experts=experts, channels=channels,
+        compute_us=compute_us, signal=signal, steps=steps, warmup=warmup, seed=seed, threads=_threads(threads),
+        ring=ring_size, window=window, inject=tuple(_injection(text) for text in inject or ()),
+        late=tuple(_lateness(text) for text in late or ()),
+        tuning=Tuning(drain=drain, more=shared_doorbells, pin=pin, stamps=not no_stamps),
         posting=Posting(queues=queues, completion=completion, batch=batch, send_queue=send_queue),
     )  # fmt: skip
     target = output or Path(new_name("dispatch"))
@@ -206,40 +215,3 @@ def _record(
     for line in report(recording, quiet=False):
         typer.echo(f"efaprof: {line}", err=True)
     recording.ending.leave()
-
-
-def ring(
-    commands: Annotated[int, typer.Option(min=100, help="Commands to push.")] = 2_000_000,
-    trips: Annotated[int, typer.Option(min=100, help="Round trips to time.")] = 100_000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Commands per second and round trip of the ring between two threads, every command verified."""
-    argv = [str(binary()), "ring", "--commands", str(commands), "--trips", str(trips), "--json"]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        raise EfaprofError("the ring benchmark failed", hint="its own line above says why")
-    if as_json:
-        typer.echo(done.stdout, nl=False)
-        return
-    for line in _ring_table(json.loads(done.stdout)):
-        typer.echo(line)
-
-
-def _ring_table(result: dict[str, Any]) -> list[str]:
-    """What the ring did beside what a bare cache line does between the same two threads."""
-    from efaprof.session import host
-
-    machine = host.describe()
-    trip, bare = result["round_trip_ns"], result["cache_line_ns"]
-    per_command_ns = 1e9 / result["commands_per_s"]
-    lines = [
-        f"{machine.cpu_model}, {machine.cpus} cores",
-        f"{'':34}{'ns':>10}  × bare cache line (p50 of a trip)",
-        f"{'one command, pushed and taken':34}{per_command_ns:10.1f}  {per_command_ns / bare['p50']:.3f}",
-    ]
-    for name, value in (("p50", trip["p50"]), ("p99", trip["p99"]), ("mean", trip["mean"])):
-        lines.append(f"{'round trip through the ring, ' + name:34}{value:10.1f}  {value / bare['p50']:.2f}")
-    for name, value in (("p50", bare["p50"]), ("p99", bare["p99"]), ("mean", bare["mean"])):
-        lines.append(f"{'bare cache line and back, ' + name:34}{value:10.1f}  {value / bare['p50']:.2f}")
-    lines.append(f"{result['commands_per_s'] / 1e6:.2f} M commands/s, {result['commands']:,} pushed and verified")
-    return lines

@@ -63,8 +63,9 @@ def test_the_exit_code_is_that_of_the_program(tmp_path):
     [
         (["--path", "gdaki"], "--path gdaki is not there yet"),
         (["--path", "dense"], "--path dense is not there yet"),
-        (["--device", "cuda"], "--device cuda is not there yet"),
-        (["--dtype", "bf16"], "--dtype bf16 is not there yet"),
+        (["--device", "gpu"], "--device gpu is no device"),
+        (["--dtype", "bf16"], "--device cpu does not move --dtype bf16"),
+        (["--device", "cuda", "--dtype", "f32"], "--device cuda does not move --dtype f32"),
         (["--inject", "wire=1us"], "'wire=1us' names no layer"),
         (["--inject", "proxy=1"], "'1' is no time"),
         (["--inject", "compute=1us"], "nothing can be injected into compute"),

@@ -26,8 +26,7 @@ def test_arguments_name_every_option_of_the_program():
 
 
 @pytest.mark.parametrize(
-    ("options", "word"), [({"path": DispatchPath.GDAKI}, "gdaki"), ({"path": DispatchPath.DENSE}, "dense"),
-                          ({"device": "cuda"}, "cuda"), ({"dtype": "bf16"}, "bf16")],
+    ("options", "word"), [({"path": DispatchPath.GDAKI}, "gdaki"), ({"path": DispatchPath.DENSE}, "dense")],
 )  # fmt: skip
 def test_what_is_not_there_yet_is_refused_by_name(options, word):
     with pytest.raises(UsageError, match=f"{word} is not there yet"):

@@ -1,0 +1,225 @@
+"""What the dispatch path does with kernels on this machine's GPU: the ring, the cost of stamps, runs end to end.
+
+One markdown table; ratios are of runs that took turns on this machine. `bench/gpu_check.sh` builds and calls this.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
+
+from gpu_runs import Ended, command, library_folder, missing, run, stamped
+
+TURNS = 2
+SHAPES = [(tokens, hidden) for hidden in (2048, 7168) for tokens in (1, 4, 8, 128)]
+INJECTIONS = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
+MODEL = ("--topk", "8", "--experts", "64", "--compute-us", "50")
+EFA = ("efa-direct",)
+
+
+def row(what: str, value: str, against: str = "", note: str = "") -> None:
+    """One line of the table, at once: a run that is cut short has said what it knew."""
+    print(f"| {what} | {value} | {against} | {note} |", flush=True)
+
+
+def card() -> str:
+    """Name and driver of the first GPU."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    lines = subprocess.run(query, capture_output=True, text=True, check=True).stdout.splitlines()
+    return f"{len(lines)} × {lines[0]}"
+
+
+def bound(value: float, limit: float, *, is_least: bool, unit: str, scale: float) -> str:
+    """Whether a figure keeps to what was promised."""
+    is_kept = value >= limit if is_least else value <= limit
+    return f"{'≥' if is_least else '≤'} {limit / scale:g} {unit}: {'kept' if is_kept else 'NOT KEPT'}"
+
+
+def ring() -> None:
+    """The ring alone."""
+    binary = str(library_folder() / "efaprof-dispatch")
+    ended = run([binary, "ring", "--device", "cuda", "--commands", "20000000", "--trips", "100000", "--json"])
+    if ended.code != 0:
+        row("ring", "FAILED", "", ended.err.strip())
+        return
+    found = ended.summary
+    trip, rate = found["round_trip_ns"], found["commands_per_s"]
+    row(
+        "ring: round trip p50",
+        f"{trip['p50'] / 1e3:.2f} µs",
+        bound(trip["p50"], 3000, is_least=False, unit="µs", scale=1e3),
+        f"p99 {trip['p99'] / 1e3:.2f}, p99.9 {trip['p999'] / 1e3:.2f}; published: UCCL 3.82 µs mean, NCCL GIN "
+        "(kernel-posted, with the wire) 16.7 µs, MSCCL++ none found",
+    )
+    bare = found["relaxed_round_trip_ns"]["p50"]
+    row("ring: a bare word there and back, p50", f"{bare / 1e3:.2f} µs", f"× {trip['p50'] / bare:.2f} with a command")
+    limits = {
+        "thread": ("one thread, a release each", 1.3e6),
+        "warp": ("one warp", 40e6),
+        "drain": ("drained by one core", 50e6),
+    }
+    for name, (label, limit) in limits.items():
+        row(
+            f"ring: {label}",
+            f"{rate[name] / 1e6:.2f} M/s",
+            bound(rate[name], limit, is_least=True, unit="M/s", scale=1e6),
+            "published: UCCL sends 0.74-1.9 M messages/s a GPU over EFA" if name == "thread" else "",
+        )
+    for name, label, base in (
+        ("warp_uncached_tail", "its copy of the tail off", "warp"),
+        ("warp_host_head", "its head in host memory", "warp"),
+        ("warp_batch", "one warp, four commands a lane", "warp"),
+        ("drain_eager_tail", "the tail written every time", "drain"),
+    ):
+        row(f"ring: {label}", f"{rate[name] / 1e6:.2f} M/s", f"× {rate[name] / rate[base]:.2f} of {base}")
+    row("ring: commands verified", f"{found['commands']:,}", f"{found['wrong']} wrong")
+
+
+def p50(*options: str, provider: str = "shm") -> float | None:
+    """Median time of the dispatch kernel, µs; None when the run failed, which is said."""
+    ended = run(command(*options, *MODEL, provider=provider))
+    if ended.code != 0:
+        row(" ".join(options), "FAILED", "", ended.err.strip())
+        return None
+    found: float = ended.summary["gpu"]["dispatch_us"]["p50"]
+    return found
+
+
+def turns(first: list[str], second: list[str]) -> tuple[float, float, float] | None:
+    """Medians of two ways and the median of their ratios, run in turns."""
+    pairs = [(p50(*first), p50(*second)) for _ in range(TURNS)]
+    if any(one is None or other is None for one, other in pairs):
+        return None
+    known = [(one or 0.0, other or 1.0) for one, other in pairs]
+    return median(a for a, _ in known), median(b for _, b in known), median(a / b for a, b in known)
+
+
+def stamps() -> None:
+    """What stamps in the kernels cost, at decode shapes."""
+    for tokens, hidden in SHAPES:
+        shape = ["--tokens", str(tokens), "--hidden", str(hidden), "--steps", "150"]
+        found = turns(shape, [*shape, "--no-stamps"])
+        if found is not None:
+            on, off, ratio = found
+            row(
+                f"stamps: dispatch p50, T={tokens} hidden={hidden} top-8",
+                f"{on:.2f} µs",
+                f"× {ratio:.3f} of {off:.2f} µs without",
+                bound(ratio, 1.03, is_least=False, unit="", scale=1),
+            )
+
+
+def switches() -> None:
+    """What each switch of the proxies is worth, on the provider that rings doorbells where there is one."""
+    shape = ["--tokens", "64", "--hidden", "2048"]
+    for label, option in (
+        ("FI_MORE", ["--more"]),
+        ("one command a turn", ["--drain", "1"]),
+        ("NUMA pinning", ["--pin"]),
+    ):
+        found = turns([*shape, *option], shape)
+        if found is not None:
+            row(f"switch: {label}", f"{found[0]:.2f} µs dispatch p50", f"× {found[2]:.3f} of {found[1]:.2f} µs without")
+
+
+def recorded(folder: Path, argv: list[str], provider: str) -> tuple[Ended, Path]:
+    """A recorded run, on an emulated device where the provider needs one."""
+    target = folder / "run"
+    shutil.rmtree(target, ignore_errors=True)
+    record = [sys.executable, "-m", "efaprof", "record", "-o", str(target), "--"]
+    device = [sys.executable, "-m", "efaprof", "softefa", "--"] if provider in EFA else []
+    return run([*device, *record, *argv]), target
+
+
+def report(target: Path) -> dict[str, Any]:
+    """attribute's own words."""
+    told = run([sys.executable, "-m", "efaprof", "attribute", str(target), "--json"])
+    found: dict[str, Any] = json.loads(told.out) if told.code == 0 else {"failed": told.err.strip()}
+    return found
+
+
+def end_to_end(folder: Path) -> None:
+    """2 and 4 ranks over each provider, recorded and attributed."""
+    for provider in ("tcp", "shm", *EFA):
+        for ranks in ("2", "4"):
+            options = ["--ranks", ranks, "--tokens", "8", "--hidden", "7168", "--steps", "200", *MODEL]
+            ended, target = recorded(folder, command(*options, provider=provider), provider)
+            label = f"{ranks} ranks over {provider}"
+            if ended.code != 0:
+                row(label, "FAILED", "", ended.err.strip().splitlines()[-1] if ended.err.strip() else "")
+                continue
+            share, causal = stamped(target)
+            found = report(target)
+            if "failed" in found:
+                row(label, "NOT ATTRIBUTED", "", found["failed"])
+                continue
+            verdict, wall = found["verdict"], found["wall_us"]["value"]
+            row(
+                label,
+                f"{wall:.0f} µs a step, {verdict['path']}" + (f"/{verdict['where']}" if verdict["where"] else ""),
+                f"{share:.2%} fully stamped, {1 - causal:.3%} out of order",
+                f"coverage {found['coverage']:.1%}, |Σ C − W| {found['conservation_error_ns']} ns, clock ±"
+                f"{found['clock_error_ns'] / 1e3:.2f} µs",
+            )
+
+
+def injections(folder: Path) -> None:
+    """Each layer slowed down: the layer that the report says grew."""
+    options = ["--tokens", "8", "--hidden", "2048", "--steps", "120", *MODEL]
+    _, target = recorded(folder, command(*options), "shm")
+    calm = shares(report(target))
+    for layer in INJECTIONS:
+        ended, target = recorded(folder, command(*options, "--inject", f"{layer}=200us"), "shm")
+        if ended.code != 0:
+            row(f"inject {layer}=200us", "FAILED", "", ended.err.strip())
+            continue
+        found = report(target)
+        grown = {name: value - calm.get(name, 0.0) for name, value in shares(found).items()}
+        most = max(grown, key=lambda name: grown[name])
+        row(
+            f"inject {layer}=200us",
+            f"{most} grew by {grown[most]:.0f} µs",
+            "right" if most == layer else "WRONG",
+            f"verdict {found['verdict']['path']}/{found['verdict']['where']}",
+        )
+
+
+def shares(found: dict[str, Any]) -> dict[str, float]:
+    """µs of a step that each layer has on the critical path."""
+    return {one["layer"]: one["us"]["value"] for one in found.get("layers", [])}
+
+
+def main() -> int:
+    """The whole table, or the sections that are asked for."""
+    reason = missing()
+    if reason is not None:
+        print(f"nothing to measure: {reason}", file=sys.stderr)
+        return 1
+    day = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    print(f"{card()} · {os.cpu_count()} cores · {day}\n\n| what | measured | against | note |\n|---|---|---|---|")
+    asked = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as folder:
+        for name, section in (
+            ("ring", ring),
+            ("stamps", stamps),
+            ("runs", lambda: end_to_end(Path(folder))),
+            ("inject", lambda: injections(Path(folder))),
+            ("switches", switches),
+        ):
+            if not asked or name in asked:
+                section()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
