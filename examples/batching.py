@@ -86,15 +86,17 @@ class Batcher:
             Step(number, "prefill" if is_prefill else "decode", advanced, advanced, plan.work()) for plan in self._plans
         ]
 
-    def take(self, found: list[list[int]]) -> None:
-        """What the ranks found, given to who waits for it; finished sequences give their slots back."""
+    def take(self, found: list[list[int]]) -> list[tuple[Sequence, int]]:
+        """What the ranks found, with who waits for it; finished sequences give their slots back."""
+        made: list[tuple[Sequence, int]] = []
         for rank, (plan, tokens) in enumerate(zip(self._plans, found, strict=True)):
+            made += zip(plan.waiting, tokens, strict=True)
             for sequence, token in zip(plan.waiting, tokens, strict=True):
                 sequence.made.append(token)
-                sequence.out.put_nowait(token)
             for sequence in [one for one in self._running[rank] if one.is_dropped or len(one.made) >= one.most]:
                 self._running[rank].remove(sequence)
                 self._free[rank].append(sequence.slot)
+        return made
 
     def _admit(self) -> None:
         while self._waiting:

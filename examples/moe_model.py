@@ -8,27 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
+from moe_rank import VOCABULARY
 from torch.nn import functional
 
-VOCABULARY = 256  # bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Size of the model, and of one rank's cache."""
-
-    layers: int = 4
-    hidden: int = 64
-    heads: int = 4
-    experts: int = 8
-    topk: int = 2
-    slots: int = 8  # sequences of a rank at a time
-    length: int = 256  # tokens of a sequence
-    seed: int = 1
+if TYPE_CHECKING:
+    from moe_rank import Shape
 
 
 class Exchange(Protocol):

@@ -13,11 +13,28 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     import torch
-    from moe_model import Model, Shape
+    from moe_model import Model
 
     from efaprof.instrument.dense import Dense
     from efaprof.instrument.ops import Engine, EngineOptions, StepKind
     from efaprof.instrument.ops.operators import Received
+
+
+VOCABULARY = 256  # bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Size of the model, and of one rank's cache."""
+
+    layers: int = 4
+    hidden: int = 64
+    heads: int = 4
+    experts: int = 8
+    topk: int = 2
+    slots: int = 8  # sequences of a rank at a time
+    length: int = 256  # tokens of a sequence
+    seed: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,11 @@ import asyncio
 import json
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -28,7 +30,7 @@ from typing import Any
 
 import moe_rank
 from batching import Batcher, Sequence
-from moe_model import VOCABULARY, Shape
+from moe_rank import VOCABULARY, Shape
 
 STOP_S = 10.0  # longest time for the ranks to end
 MODEL = "efaprof-moe"
@@ -113,26 +115,56 @@ class BadRequest(Exception):
     """What the client asked for cannot be."""
 
 
+class Stepper(threading.Thread):
+    """Makes one step after the other, in a thread of its own: what clients are sent does not hold the ranks up."""
+
+    def __init__(self, ranks: Ranks, batcher: Batcher, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(name="steps", daemon=True)
+        self.failed: asyncio.Future[None] = loop.create_future()  # RankEnded when a rank does not last
+        self._ranks, self._batcher, self._loop = ranks, batcher, loop
+        self._arrived: queue.SimpleQueue[Sequence | None] = queue.SimpleQueue()
+
+    def add(self, sequence: Sequence) -> None:
+        """Take a request in."""
+        self._arrived.put(sequence)
+
+    def stop(self) -> None:
+        """Make no further step."""
+        self._arrived.put(None)
+        self.join(STOP_S)
+
+    def run(self) -> None:
+        """Steps as long as there are requests, else a pause."""
+        try:
+            while self._take_in():
+                if self._batcher.has_work:
+                    found = self._ranks.step(self._batcher.next_step())
+                    self._loop.call_soon_threadsafe(_deliver, self._batcher.take(found))
+                if not self._batcher.has_work and self._arrived.empty():
+                    self._ranks.step(self._batcher.pause())
+        except RankEnded as error:
+            self._loop.call_soon_threadsafe(self.failed.set_exception, error)
+
+    def _take_in(self) -> bool:
+        """Requests that have come; waits for one where there is nothing else to do. False: it is over."""
+        while not self._batcher.has_work or not self._arrived.empty():
+            sequence = self._arrived.get()
+            if sequence is None:
+                return False
+            self._batcher.add(sequence)
+        return True
+
+
+def _deliver(made: list[tuple[Sequence, int]]) -> None:
+    for sequence, token in made:
+        sequence.out.put_nowait(token)
+
+
 class Server:
     """Requests in, tokens out."""
 
-    def __init__(self, ranks: Ranks, batcher: Batcher, shape: Shape) -> None:
-        self._ranks, self._batcher, self._shape = ranks, batcher, shape
-        self._arrived = asyncio.Event()
-        self._is_failed = False
-
-    async def run(self) -> None:
-        """Make steps as long as there are requests; RankEnded when that is over."""
-        try:
-            while True:
-                while self._batcher.has_work:
-                    found = await asyncio.to_thread(self._ranks.step, self._batcher.next_step())
-                    self._batcher.take(found)
-                await asyncio.to_thread(self._ranks.step, self._batcher.pause())
-                self._arrived.clear()
-                await self._arrived.wait()
-        finally:
-            self._is_failed = True
+    def __init__(self, stepper: Stepper, shape: Shape) -> None:
+        self._stepper, self._shape = stepper, shape
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, one request."""
@@ -141,7 +173,7 @@ class Server:
             if (method, path) == ("POST", "/v1/completions"):
                 await self._complete(json.loads(body), writer)
             elif (method, path) == ("GET", "/health"):
-                _answer(writer, "503 Service Unavailable" if self._is_failed else "200 OK", {"status": "ok"})
+                _answer(writer, "200 OK", {"status": "ok"})
             elif (method, path) == ("GET", "/v1/models"):
                 _answer(writer, "200 OK", {"object": "list", "data": [{"id": MODEL, "object": "model"}]})
             else:
@@ -155,8 +187,7 @@ class Server:
 
     async def _complete(self, asked: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         sequence = self._sequence(asked)
-        self._batcher.add(sequence)
-        self._arrived.set()
+        self._stepper.add(sequence)
         identity = f"cmpl-{uuid.uuid4().hex}"
         usage = {"prompt_tokens": len(sequence.prompt), "completion_tokens": sequence.most}
         try:
@@ -188,8 +219,6 @@ class Server:
             raise BadRequest("max_tokens must be at least 1")
         if len(tokens) + most > self._shape.length:
             raise BadRequest(f"prompt and max_tokens are more than {self._shape.length} tokens")
-        if self._is_failed:
-            raise BadRequest("the server is going down")
         return Sequence(tokens, most)
 
 
@@ -227,19 +256,22 @@ def _chunk(identity: str, text: str, reason: str | None) -> dict[str, Any]:
 async def _main(options: argparse.Namespace, ranks: Ranks, shape: Shape) -> int:
     """Serve until a signal comes: its number. RankEnded when a rank does not last so long."""
     batcher = Batcher(ranks=options.ranks, slots=shape.slots, tokens=options.tokens)
-    server = Server(ranks, batcher, shape)
+    stepper = Stepper(ranks, batcher, asyncio.get_running_loop())
+    server = Server(stepper, shape)
     stopped: asyncio.Queue[int] = asyncio.Queue()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopped.put_nowait, int(number))
     listening = await asyncio.start_server(server.handle, "127.0.0.1", options.port)
-    steps = asyncio.create_task(server.run())
+    stepper.start()
     port = listening.sockets[0].getsockname()[1]
     print(f"serve: http://127.0.0.1:{port} · arm {options.arm} · {options.ranks} ranks", file=sys.stderr, flush=True)
     ended_by = asyncio.create_task(stopped.get())
-    await asyncio.wait([ended_by, steps], return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [ended_by, stepper.failed]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     listening.close()
-    if steps.done():
-        steps.result()  # raises
+    if stepper.failed.done():
+        stepper.failed.result()  # raises
+    stepper.stop()
     return ended_by.result()
 
 

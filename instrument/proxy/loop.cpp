@@ -46,7 +46,7 @@ template <typename Body> void within_stop(const Engine &engine, Body body) {
 }
 
 void rest(const Engine &engine) {
-    constexpr timespec NAP = {0, 100000};
+    constexpr timespec NAP = {0, 1000000};
     if (__atomic_load_n(&engine.is_resting, __ATOMIC_RELAXED) != 0) nanosleep(&NAP, nullptr);
 }
 
