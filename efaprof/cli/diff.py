@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,8 +16,9 @@ from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from efaprof.analyzers.profile import Profile
     from efaprof.report.diff_runs import ReadRun
 
 _SPLIT = "\0--"  # stands for `--` among the arguments: no path holds a zero byte
@@ -74,11 +74,14 @@ def diff(
     from efaprof.report.diff_json import diff_document
     from efaprof.report.diff_report import diff_report
     from efaprof.report.diff_sections import diff_heading, diff_sections
+    from efaprof.report.progress import counting_bar
 
     targets = Targets(as_json, as_markdown, is_quiet=quiet)
     first, second = _groups(runs, baseline or [])
     margins = Margins(parse_percent(fail_regression or margin), parse_percent(layer_margin))
-    report = diff_report(_read(first), _read(second), margins=margins, allowed=frozenset(allow or ()))
+    with counting_bar("reading runs", len(first) + len(second)) as advance:
+        sides = [read_runs(side, advance) for side in (first, second)]
+    report = diff_report(*sides, margins=margins, allowed=frozenset(allow or ()))
     heading, sections = diff_heading(report), diff_sections(report)
     targets.write(diff_document(report), heading, sections)
     CiFiles(junit, bench).write("efaprof diff", report.gates, diff_rows(report.diff))
@@ -106,12 +109,14 @@ def _groups(words: Sequence[str], baseline: Sequence[str]) -> tuple[list[str], l
     return first, second
 
 
-def _read(paths: Sequence[str]) -> list[ReadRun]:
+def read_runs(
+    paths: Sequence[str | Path], advance: Callable[[], None], *, profile: Profile | None = None
+) -> list[ReadRun]:
+    """Run directories and kept reports of one side, in order; `advance` after each of them."""
     from efaprof.report.diff_runs import read_directory, read_document
 
     found = []
-    for path in paths:
-        if sys.stderr.isatty():
-            sys.stderr.write(f"reading {path}\n")
-        found.append(read_document(Path(path)) if Path(path).is_file() else read_directory(chosen_run(Path(path))))
+    for path in map(Path, paths):
+        found.append(read_document(path) if path.is_file() else read_directory(chosen_run(path), profile=profile))
+        advance()
     return found

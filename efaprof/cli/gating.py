@@ -43,25 +43,30 @@ class CiFiles:
 class Gating:
     """Gates that were asked for on the command line of one report; UsageError for one that cannot be."""
 
-    def __init__(self, expect: Sequence[str], fail_above: Sequence[str], files: CiFiles) -> None:
+    def __init__(
+        self, expect: Sequence[str], fail_above: Sequence[str], files: CiFiles, *, is_compared: bool = False
+    ) -> None:
         from efaprof.analyzers.limits import limit_on, parse_expectation
 
         self._expected = [parse_expectation(text) for text in expect]
         parts = [text.partition("=") for text in fail_above]
         self._limits = [limit_on(name, parse_seconds(time)) for name, _, time in parts]
         self._files = files
+        self._is_compared = is_compared  # a comparison brings gates
 
     @property
     def is_asked(self) -> bool:
         """There is a gate, or a file for the outcome of gates."""
-        return bool(self._expected or self._limits or self._files.junit or self._files.bench)
+        return bool(self._expected or self._limits or self._is_compared or self._files.junit or self._files.bench)
 
-    def judge(self, document: dict[str, Any]) -> list[Gate]:
-        """The gates' outcomes, also put into the document; none where none was asked for."""
+    def judge(self, document: dict[str, Any], compared: Sequence[Gate] = ()) -> list[Gate]:
+        """The gates' outcomes, those of a comparison last, also put into the document; none where none was asked."""
         from efaprof.analyzers.limits import gates_of
         from efaprof.report.gates_json import gate_rows
 
         gates = gates_of(document, expected=self._expected, limits=self._limits) if self.is_asked else []
+        names = {gate.name for gate in gates}
+        gates += [gate for gate in compared if gate.name not in names]
         document["gates"] = gate_rows(gates)
         return gates
 

@@ -10,7 +10,7 @@ from efaprof.analyzers.recorded import Recorded, summarise
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.signatures import segment
 from efaprof.analyzers.verdict import decide
-from efaprof.errors import NothingToAnalyse
+from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.report.decode_report import decode_section
 from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
@@ -111,6 +111,14 @@ def report_on(
         warnings=tuple(_warnings(runs, recorded, steps)),
         host=host_section(*runs[0]) if len(runs) == 1 else None,
     )
+
+
+def check_explained(report: AttributionReport) -> None:
+    """TraceError where operations have no explanation."""
+    lost = report.recorded.unexplained
+    if lost:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in lost.items())
+        raise TraceError(f"operations are unexplained: {kinds}", hint="leave out --strict to see the rest")
 
 
 def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: DecodeSection | None) -> RunSection:

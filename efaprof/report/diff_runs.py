@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from efaprof.analyzers.profile import Profile
+    from efaprof.report.attribution_report import AttributionReport
     from efaprof.trace.rundir import Run
 
 
@@ -30,9 +32,13 @@ class ReadRun:
     measures: RunMeasures
 
 
-def read_directory(run: Run) -> ReadRun:
+def read_directory(run: Run, *, profile: Profile | None = None) -> ReadRun:
     """Attribute a run anew, so that all runs of a comparison are read by the same method."""
-    report = report_on([(run, open_tables(run))])
+    return read_report(run, report_on([(run, open_tables(run))], profile=profile))
+
+
+def read_report(run: Run, report: AttributionReport) -> ReadRun:
+    """The same from a report on that run."""
     median = None
     if report.decode is not None:
         decode = report.decode.decode.step_costs.filter(pl.col("kind") == "decode")

@@ -29,16 +29,26 @@ def diff_heading(report: DiffReport) -> str:
 
 def diff_sections(report: DiffReport) -> list[Section]:
     """What the comparison says, in order; of the gates only those that did not pass."""
-    sections: list[Section] = [_changes(report), Notes("power", tuple(_power(report)))]
     shown = [gate for gate in report.gates if gate.status in (GateStatus.FAILED, GateStatus.INCONCLUSIVE)]
-    if shown:
-        sections.append(gates_table(shown))
+    gates = [gates_table(shown)] if shown else []
+    found: list[Section] = [_changes(report), Notes("power", tuple(_power(report))), *gates, _runs(report)]
+    return [*found, *_warnings(report, "warnings"), Notes("marks", (LEGEND,))]
+
+
+def baseline_sections(report: DiffReport) -> list[Section]:
+    """The same as a part of the report on the runs B, which has gates and marks of its own."""
+    _, _, outcome = diff_heading(report).split(" · ", 2)
+    found: list[Section] = [_changes(report), Notes("baseline", (outcome, *_power(report))), _runs(report)]
+    return [*found, *_warnings(report, "comparison")]
+
+
+def _runs(report: DiffReport) -> Notes:
     names = [", ".join(run.name for run in side) for side in (report.diff.first, report.diff.second)]
-    sections.append(Notes("runs", (f"A: {names[0]}", f"B: {names[1]}")))
-    if report.warnings:
-        sections.append(Notes("warnings", report.warnings))
-    sections.append(Notes("marks", (LEGEND,)))
-    return sections
+    return Notes("runs", (f"A: {names[0]}", f"B: {names[1]}"))
+
+
+def _warnings(report: DiffReport, title: str) -> list[Section]:
+    return [Notes(title, report.warnings)] if report.warnings else []
 
 
 def _changes(report: DiffReport) -> Table:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from efaprof.analyzers.interventions import judge
+from efaprof.analyzers.interventions import effects, judge, settle
 from efaprof.report import units
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from efaprof.analyzers.interventions import Effect, Evidence, Judgement
+    from efaprof.report.attribution_report import AttributionReport
 
 SCHEMA = "efaprof.judgement/1"
+WHOLE_STEP = "step"  # the operation that evidence on a run's whole step names
 HEADING = "efaprof attribute · evidence"
 
 
@@ -25,6 +28,28 @@ def judge_all(evidence: Evidence) -> tuple[Judgement, ...]:
         judge(op, interventions=evidence.interventions, waits=evidence.waits, readings=evidence.readings)
         for op in evidence.operations
     )
+
+
+def settled(report: AttributionReport, evidence: Evidence) -> tuple[AttributionReport, tuple[Judgement, ...]]:
+    """The report with interventions beside it: on each operation the higher grade wins.
+
+    What they say of the operation `step` is said of the whole step, and becomes the report's own verdict.
+    """
+    path, grade = report.verdict.path, report.verdict.grade
+    found = tuple(settle(op, path, grade, effects(evidence.interventions, op)) for op in evidence.operations)
+    own = next((one for one in found if one.op == WHOLE_STEP), None)
+    if own is None or own.grade == grade:
+        return report, found
+    verdict = replace(report.verdict, path=own.path, grade=own.grade, next_experiment=own.next_experiment)
+    steps = report.decode
+    if steps is not None:
+        steps = replace(steps, decode=replace(steps.decode, verdict=verdict))
+    return replace(report, verdict=verdict, decode=steps), found
+
+
+def judgement_keys(found: Sequence[Judgement]) -> dict[str, Any]:
+    """What evidence adds to the document of a run."""
+    return {"evidence": _operations(found)} if found else {}
 
 
 def judgement_sections(found: Sequence[Judgement]) -> list[Section]:
@@ -57,18 +82,22 @@ def judgement_document(source: str, found: Sequence[Judgement]) -> dict[str, Any
     return {
         "schema": SCHEMA,
         "source": source,
-        "operations": [
-            {
-                "op": one.op,
-                "path": one.path,
-                "grade": one.grade,
-                "effects": [_effect(effect) for effect in one.effects],
-                "contradictions": list(one.contradictions),
-                "next_experiment": one.next_experiment,
-            }
-            for one in found
-        ],
+        "operations": _operations(found),
     }
+
+
+def _operations(found: Sequence[Judgement]) -> list[dict[str, Any]]:
+    return [
+        {
+            "op": one.op,
+            "path": one.path,
+            "grade": one.grade,
+            "effects": [_effect(effect) for effect in one.effects],
+            "contradictions": list(one.contradictions),
+            "next_experiment": one.next_experiment,
+        }
+        for one in found
+    ]
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

@@ -14,6 +14,23 @@ if TYPE_CHECKING:
 SHOWN_FROM_BYTES = 32 << 20  # smaller files are read before a bar could be seen
 
 
+_HUSHED: list[bool] = []  # non-empty once --quiet was given
+
+
+def hush() -> None:
+    """Show no bar in this process from here on."""
+    _HUSHED.append(True)
+
+
+def is_hushed() -> bool:
+    """Only what was asked for is to be said, and what went wrong."""
+    return bool(_HUSHED)
+
+
+def _is_shown() -> bool:
+    return sys.stderr.isatty() and not is_hushed()
+
+
 class ReadingBar:
     """Progress of one file after another; quiet until a file is large enough."""
 
@@ -36,7 +53,7 @@ class ReadingBar:
 @contextmanager
 def reading_bar() -> Iterator[ReadingBar]:
     """A bar while the block runs; its traces are removed at the end."""
-    if not sys.stderr.isatty():
+    if not _is_shown():
         yield ReadingBar(None)
         return
     from rich.console import Console
@@ -50,7 +67,7 @@ def reading_bar() -> Iterator[ReadingBar]:
 @contextmanager
 def counting_bar(what: str, total: int) -> Iterator[Callable[[], None]]:
     """A bar of `total` parts while the block runs; what is yielded says that one more is done."""
-    if not sys.stderr.isatty():
+    if not _is_shown():
         yield lambda: None
         return
     from rich.console import Console
@@ -60,3 +77,18 @@ def counting_bar(what: str, total: int) -> Iterator[Callable[[], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total)
         yield lambda: bars.advance(task)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Words, and for how long already, while the block runs; for what cannot tell how far it is."""
+    if not _is_shown():
+        yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        bars.add_task(what, total=None)
+        yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from efaprof.errors import UsageError
+from efaprof.report.plotting import HOST_PATH, KERNEL_POSTED, NEUTRAL, new_figure, plain, write_figure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,13 +16,8 @@ if TYPE_CHECKING:
     from efaprof.analyzers.load_points import LoadPoint
     from efaprof.analyzers.tax import TaxReport
 
-# The host path is orange and the kernel-posted path violet in every picture of ours; the control arm is neutral.
-HOST_PATH = ("#e8710a", "#b45309", "#f6a04d", "#7c3a03")
-KERNEL_POSTED = ("#7b3fe4", "#5b21b6", "#a78bfa", "#3b0f82")
-NEUTRAL = ("#6b7280", "#9ca3af", "#374151")
 _KERNEL_NAMES = re.compile(r"gda|kernel|native", re.IGNORECASE)
 _MARKERS = "osD^vP"
-SUFFIXES = (".svg", ".png")
 
 
 def arm_colours(arms: Sequence[str], baseline: str | None) -> dict[str, str]:
@@ -40,15 +35,7 @@ def arm_colours(arms: Sequence[str], baseline: str | None) -> dict[str, str]:
 
 def write_plot(report: TaxReport, path: Path) -> None:
     """Write the picture; UsageError for another suffix, without matplotlib, and where the file cannot be written."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise UsageError(f"{path} is neither .svg nor .png", hint="--plot FILE.svg")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("the plot needs matplotlib", hint="pip install 'efaprof[plot]'") from None
-    figure = Figure(figsize=(9.0, 3.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(path, width=9.0, height=3.8)
     speed, itl = figure.subplots(1, 2)
     colours = arm_colours(list(report.arms), report.baseline)
     for (name, points), marker in zip(report.arms.items(), _MARKERS * len(report.arms), strict=False):
@@ -58,10 +45,7 @@ def write_plot(report: TaxReport, path: Path) -> None:
     _label(itl, "inter-token latency, ms")
     speed.legend(frameon=False)
     figure.suptitle("Speed and time per token over load (95 % intervals)", fontsize=11)
-    try:
-        figure.savefig(path, dpi=160)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}", hint="choose another file") from error
+    write_figure(figure, path)
 
 
 def _draw(axes: Axes, name: str, points: Sequence[LoadPoint], colour: str, marker: str, *, is_speed: bool) -> None:
@@ -91,5 +75,4 @@ def _label(axes: Axes, quantity: str) -> None:
     axes.set_xlabel("concurrency")
     axes.set_ylabel(quantity)
     axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain(axes)

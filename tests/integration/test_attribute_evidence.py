@@ -9,10 +9,16 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from ci_runs import changed
 
 from efaprof import report
+from efaprof.analyzers.profile import LoopRow, profile_of
+from efaprof.ingest.profile import write_profile
+from efaprof.trace.steady import Steady, write_steady
 
-SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.judgement.1.json").read_text())
+SCHEMAS = Path(report.__file__).parent / "schemas"
+SCHEMA = json.loads((SCHEMAS / "efaprof.judgement.1.json").read_text())
+RUN_SCHEMA = json.loads((SCHEMAS / "efaprof.attribution.1.json").read_text())
 
 
 @pytest.fixture
@@ -54,7 +60,45 @@ def test_the_text_says_what_would_have_been_saved(file):
     assert "73% of the work was removed, which would have saved 105.3 µs or more" in done.stdout
 
 
-def test_evidence_beside_runs_is_refused(file):
-    done = attribute("somewhere", "--evidence", file)
-    assert done.returncode == 2
-    assert "--evidence is read without RUNs" in done.stderr
+@pytest.fixture
+def run(tmp_path):
+    """A run whose proxy is slow, under a calibrated NIC: issue-bound by itself."""
+    made = write_steady(tmp_path / "run", Steady(steps=60, commands=16, proxy_ns=9_000))
+    changed(made, fingerprint={**made.manifest.fingerprint, "provider": "tcp"})
+    rows = [LoopRow(1024, 1, 1000, 10**9, 9 * 10**8), LoopRow(1_000_000, 64, 10**6, 10**9, 5 * 10**8)]
+    write_profile(tmp_path / "profile.json", profile_of(rows, {"provider": "tcp"}))
+    return made.path
+
+
+def pairs(path, op, after):
+    row = {"lever": "no proxy", "target_layer": "proxy", "op": op, "before_us": 480.0, "reps": 5, "valid": True,
+           "config_hash": "a", "removed": 1.0}  # fmt: skip
+    rows = [row | {"after_us": one} for one in after]
+    path.write_text(json.dumps({"schema": "efaprof.evidence/1", "interventions": rows}))
+    return path
+
+
+def beside(run, file, *more):
+    return attribute(run, "--profile", run.parent / "profile.json", "--evidence", file, *more)
+
+
+def test_an_experiment_on_the_whole_step_overrules_the_run_and_the_contradiction_is_said(run, tmp_path):
+    file = pairs(tmp_path / "e.json", "step", (478.0, 481.0, 480.0))
+    done = beside(run, file, "--json", "--expect", "!issue-bound")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(RUN_SCHEMA).validate(document)
+    assert (document["verdict"]["path"], document["verdict"]["grade"]) == ("refuted: issue-bound", "E3")
+    assert document["evidence"][0]["contradictions"] == ["E1 said issue-bound, E3 refutes issue-bound"]
+    text = beside(run, file)
+    assert "path refuted: issue-bound" in text.stdout
+    assert "contradiction: E1 said issue-bound, E3 refutes issue-bound" in text.stdout
+
+
+def test_an_experiment_on_one_operation_stands_beside_the_runs_verdict(run, tmp_path):
+    done = beside(run, pairs(tmp_path / "e.json", "combine", (200.0, 204.0, 199.0)), "--json")
+    document = json.loads(done.stdout)
+    assert (document["verdict"]["path"], document["verdict"]["grade"]) == ("issue-bound", "E1")
+    assert [(one["op"], one["path"], one["grade"]) for one in document["evidence"]] == [
+        ("combine", "issue-bound", "E3")
+    ]
