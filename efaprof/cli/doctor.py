@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from efaprof.cli.quantities import parse_count
+
 if TYPE_CHECKING:
-    from efaprof.session.doctor import Check, State
+    from efaprof.session.checks import Check, State
 
 _COLOURS = {"ok": "32", "degraded": "33", "no": "31"}
 
@@ -23,11 +25,14 @@ def register(app: typer.Typer) -> None:
 
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (schema efaprof.doctor/1).")] = False,
+    rate: Annotated[
+        str, typer.Option(metavar="OPS", help="Operations a second of one thread, to judge the rings by.")
+    ] = "200k",
 ) -> None:
     """Say what works on this machine; each "no" comes with the line to type."""
     from efaprof.session.doctor import SCHEMA, examine
 
-    checks = examine()
+    checks = examine(rate_ops_s=parse_count(rate))
     if as_json:
         document = {"schema": SCHEMA, "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))

@@ -10,6 +10,7 @@ from efaprof.errors import UsageError
 _NUMBER = r"(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)"
 _TIME = re.compile(rf"{_NUMBER}\s*(?P<unit>ns|us|µs|ms|s|min|m|h|d)")
 _RATE = re.compile(rf"{_NUMBER}\s*(?P<prefix>[KMGT]?)(?P<unit>bps|bit/s|B/s)", re.ASCII)
+_COUNT = re.compile(rf"{_NUMBER}\s*(?P<prefix>[kKMG]?)", re.ASCII)
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _POWER = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -38,3 +39,12 @@ def parse_rate(text: str) -> float:
     if found is None or not math.isfinite(rate) or rate <= 0:
         raise UsageError(f"{text!r} is no rate", hint="write it like 400Gbps or 50GB/s")
     return rate if found["unit"] == "B/s" else rate / 8
+
+
+def parse_count(text: str) -> float:
+    """The number that `200k` or `1.5M` is; prefixes are powers of 1000."""
+    found = _COUNT.fullmatch(text.strip())
+    count = float(found["number"]) * _POWER[found["prefix"].upper()] if found else math.nan
+    if not math.isfinite(count) or count <= 0:
+        raise UsageError(f"{text!r} is no number of operations", hint="write it like 200k or 1.5M")
+    return count

@@ -7,16 +7,15 @@ import os
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from efaprof import native
+from efaprof import env, native
 from efaprof.errors import EfaprofError
 from efaprof.libfabric.find import find_libfabrics
-from efaprof.session import cpu, host, nic, pyspy, workspace
+from efaprof.session import cpu, host, nic, pyspy, readiness, settings, workspace
+from efaprof.session.checks import Check, State
 from efaprof.session.environment import NVTX_INJECTION
 from efaprof.session.probes import INTERPOSER, NVTX_LIBRARY
 from efaprof.session.size import format_size
@@ -29,33 +28,39 @@ SCHEMA = "efaprof.doctor/1"
 _SMALL_SHM = 64 << 20  # what Docker gives; 16 threads of 4 MiB
 _FEW_CORES = 4  # below, a spinning program and its peers share cores
 _PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+_BUFFER_BYTES = 4 << 20  # of a thread's ring, unless record --buffer says otherwise
+DEFAULT_RATE_OPS_S = 2e5  # what one proxy thread posts when each takes it 5 µs
 _CUDA_HOMES = ("/usr/local/cuda", "/opt/cuda")
 
 
-class State(StrEnum):
-    """Outcome of a check."""
+def examine(*, rate_ops_s: float = DEFAULT_RATE_OPS_S) -> list[Check]:
+    """Every check, in the order of the path: host, our libraries, libfabric, devices, GPU, tools, kernel-posting.
 
-    OK = "ok"
-    DEGRADED = "degraded"
-    NO = "no"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that was looked at."""
-
-    check: str
-    state: State
-    detail: str
-    hint: str = ""  # what to type; empty when there is nothing to do
-
-
-def examine() -> list[Check]:
-    """Every check, in the order of the path: host, our libraries, libfabric, devices, GPU, tools."""
+    `rate_ops_s`: operations a second of one thread, for which the ring's size is judged.
+    """
     groups: tuple[Callable[[], Iterator[Check]], ...] = (
-        _clock, _cores, _shm, _leftovers, _our_libraries, _libfabric, _rdma, _nics, _scheduler, _gpu, _tools,
+        _clock, _cores, settings.numa, _shm, _leftovers, _our_libraries, _libfabric, _variables, _rdma, _nics,
+        _scheduler, _gpu, _tools, readiness.gdaki,
     )  # fmt: skip
-    return [check for group in groups for check in group()]
+    found = [check for group in groups for check in group()]
+    return [*found, settings.ring_time(rate_ops_s, _buffer_bytes())]
+
+
+def _buffer_bytes() -> int:
+    chosen = os.environ.get(env.BUFFER, "")
+    return int(chosen) if chosen.isdecimal() and int(chosen) else _BUFFER_BYTES
+
+
+def _variables() -> Iterator[Check]:
+    libraries = [Path(library.path) for library in find_libfabrics()]
+    files = [*libraries, *(file for one in libraries for file in one.resolve().parent.glob("**/*-fi.so"))]
+    here = readiness.Machine()
+    readers = (
+        ("libfabric", "FI_", tuple(files)),
+        ("aws-ofi-nccl", "OFI_NCCL_", tuple(filter(None, [readiness.plugin(here)]))),
+        ("NCCL", "NCCL_", tuple(filter(None, [readiness.nccl(here)]))),
+    )
+    yield settings.settings(os.environ, [settings.Reader(*reader) for reader in readers])
 
 
 def _clock() -> Iterator[Check]:
@@ -172,9 +177,9 @@ def _libfabric() -> Iterator[Check]:
                 f"ldd {library.path}",
             )
         else:
-            yield Check(
-                "libfabric", State.OK, f"{library.path} {library.version} offers {', '.join(library.providers)}"
-            )
+            node = readiness.newest_node(Path(library.path))
+            detail = f"{library.path} {library.version} ({node}) offers {', '.join(library.providers)}"
+            yield Check("libfabric", State.OK, detail)
 
 
 def _rdma() -> Iterator[Check]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CLOCK_INTERVAL_S = 0.1
 _SWEEP_INTERVAL_S = 1.0  # everything is copied this often, so that a crash of the machine loses no more
-_FASTEST_S, _SLOWEST_S = 0.002, 0.05
+FASTEST_S, SLOWEST_S = 0.002, 0.05
 _SLACK = 0.25  # part of its interval by which a thing may come early: waking up costs more than the work
 _COPIED_FROM = 250  # per mille: the drain copies rings from here on
 _FULL = 1000
@@ -44,9 +44,9 @@ class Pace:
         is_copied = fullest >= _COPIED_FROM
         self._fill, self._at = 0 if is_copied or is_sweep else fullest, now
         if is_copied:
-            return _FASTEST_S
+            return FASTEST_S
         until_full_s = (_FULL - fullest) / growth if growth > 0 else float("inf")
-        return min(max(until_full_s / _MARGIN, _FASTEST_S), _SLOWEST_S)
+        return min(max(until_full_s / _MARGIN, FASTEST_S), SLOWEST_S)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from efaprof.session import cpu, doctor, host, nic, workspace
-from efaprof.session.doctor import State
+from efaprof.session.checks import State
 
 
 def only(checks):
