@@ -55,6 +55,9 @@ int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct efaprof_drai
 int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
 struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
 void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
+struct efaprof_heads_result { int64_t least_step, first, last; uint64_t shapes[256]; };
+void efaprof_heads(const void *slots, const uint32_t *starts, uint64_t n, int64_t *places, uint16_t *kinds,
+                   int64_t *t_end, struct efaprof_heads_result *result);
 struct efaprof_graph {
     uint64_t nodes, operations, stages, gates, gate_base;
     const int64_t *time;
@@ -246,6 +249,19 @@ def restart() -> None:
     _lib().efaprof_restart()
 
 
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What the heads of records say."""
+
+    starts: npt.NDArray[np.int64]  # slot of each
+    kinds: npt.NDArray[np.uint16]
+    t_end: npt.NDArray[np.int64]
+    least_step: int  # smallest difference between consecutive times; the largest number with fewer than two
+    first: int  # smallest time, and …
+    last: int  # … largest
+    shapes: npt.NDArray[np.int64]  # records of each of the 256
+
+
 def index_records(slots: npt.NDArray[Any]) -> IndexResult:
     """Starts of the records in contiguous raw slots that begin at a record boundary (below 2³² slots at a time)."""
     import numpy as np
@@ -259,6 +275,22 @@ def index_records(slots: npt.NDArray[Any]) -> IndexResult:
         _ffi().cast("void *", slots.ctypes.data), count, _ffi().cast("uint32_t *", starts.ctypes.data), count, result
     )
     return IndexResult(starts[: result.records], int(result.next), int(result.bad_slots), int(result.pads))
+
+
+def record_heads(slots: npt.NDArray[Any], starts: npt.NDArray[np.uint32]) -> Heads:
+    """Heads of the records that begin at these slots."""
+    import numpy as np
+
+    places, t_end = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
+    kinds = np.empty(len(starts), np.uint16)
+    result = _ffi().new("struct efaprof_heads_result *")
+    _lib().efaprof_heads(
+        _ffi().cast("void *", slots.ctypes.data), _ffi().cast("uint32_t *", starts.ctypes.data), len(starts),
+        _ffi().cast("int64_t *", places.ctypes.data), _ffi().cast("uint16_t *", kinds.ctypes.data),
+        _ffi().cast("int64_t *", t_end.ctypes.data), result,
+    )  # fmt: skip
+    shapes = np.frombuffer(_ffi().buffer(result.shapes), np.int64).copy()
+    return Heads(places, kinds, t_end, int(result.least_step), int(result.first), int(result.last), shapes)
 
 
 def _cannot_open(ring_dir: Path, raw_dir: Path, code: int) -> EfaprofError:

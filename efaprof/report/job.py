@@ -23,6 +23,8 @@ def has_marks(runs: Sequence[tuple[Run, Tables]]) -> bool:
 
 def job_survey(runs: Sequence[tuple[Run, Tables]]) -> Survey:
     """Survey of all raw files."""
+    if len(runs) == 1 and (surveyed := runs[0][1].surveyed) is not None:
+        return surveyed
     return survey([path for run, _ in runs for path in run.raw_files])
 
 

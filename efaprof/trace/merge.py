@@ -9,12 +9,14 @@ is recorded when it returns but belongs where it began, and what a ring still ho
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from efaprof.trace.decode import CqFields, OpFields
-from efaprof.trace.rawfile import read_chunk
+from efaprof.trace.layout import Shape
+from efaprof.trace.rawfile import MAX_TICKS, read_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +30,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Loaded:
-    """One part of one ring in memory, its times in nanoseconds."""
+    """One part of one ring in memory, its times in nanoseconds; libfabric's records are decoded when asked for."""
 
     def __init__(self, ring: Ring, part: int) -> None:
         own = ring.parts[part]
@@ -37,23 +39,37 @@ class Loaded:
         self.time_ns = time_ns = ring.clock.to_ns(self.chunk.t_end)
         # Records of one thread are in order but for a name written between a call and its record.
         self.order_ns: NDArray[np.int64] = np.maximum.accumulate(time_ns) if len(time_ns) else time_ns
-        self.ops = OpFields(self.chunk)
-        self.return_ns: NDArray[np.int64] = time_ns[self.ops.position]
-        self.post_ns = np.minimum(ring.clock.to_ns(self.ops.begin), self.return_ns)
-        later = [p.first_call_ticks for p in ring.parts[part + 1 :]]
-        self._later_ns = _ns(ring, min(later)) if later else NEVER
-        self._earliest_ns: NDArray[np.int64] = np.minimum.accumulate(self.post_ns[::-1])[::-1]
-        self._cq: CqFields | None = None
+        later = min((p.first_call_ticks for p in ring.parts[part + 1 :]), default=MAX_TICKS)
+        self._later_ns = _ns(ring, later) if later < MAX_TICKS else NEVER
 
-    @property
+    @cached_property
+    def ops(self) -> OpFields:
+        """Libfabric calls of the part."""
+        return OpFields(self.chunk)
+
+    @cached_property
+    def return_ns(self) -> NDArray[np.int64]:
+        """When each of them returned."""
+        return self.time_ns[self.ops.position]
+
+    @cached_property
+    def post_ns(self) -> NDArray[np.int64]:
+        """When each of them began."""
+        return np.minimum(self.ring.clock.to_ns(self.ops.begin), self.return_ns)
+
+    @cached_property
+    def _earliest_ns(self) -> NDArray[np.int64]:
+        return np.minimum.accumulate(self.post_ns[::-1])[::-1]
+
+    @cached_property
     def cq(self) -> CqFields:
-        """Completion-queue reads of the part, decoded when first asked for."""
-        if self._cq is None:
-            self._cq = CqFields(self.chunk)
-        return self._cq
+        """Completion-queue reads of the part."""
+        return CqFields(self.chunk)
 
     def earliest_call_ns(self, record: int) -> int:
         """Begin of the earliest call from this record on, to the end of the ring."""
+        if not self.chunk.shapes[Shape.OP]:
+            return self._later_ns
         op = int(np.searchsorted(self.ops.position, record))
         return min(int(self._earliest_ns[op]) if op < len(self._earliest_ns) else NEVER, self._later_ns)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from efaprof.errors import TraceError
-from efaprof.native import index_records
+from efaprof.native import index_records, record_heads
 from efaprof.trace import layout
 from efaprof.trace.layout import FORMAT_VERSION, HEADER_BYTES, OLDEST_READABLE, SLOT_BYTES, Clock
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from efaprof.native import Heads
 
 # A record that lies this far beyond both neighbours, which agree with each other, is damage: 2^36 ticks are half a
 # minute at 2 GHz, and a thread's own records are never out of order by more than one call.
@@ -73,6 +75,7 @@ class Chunk:
     t_end: NDArray[np.int64]  # ticks
     next: int  # slot in the file where the next chunk begins
     bad_slots: int  # not records: from the first one that is none to the end of the file, and records with no sane time
+    shapes: NDArray[np.int64]  # records of each of the 256
 
 
 def _text(value: bytes) -> str:
@@ -167,28 +170,33 @@ def read_chunk(raw: RawFile, begin: int, end: int) -> Chunk:
     stop = begin + index.next
     is_last = end >= raw.slots or index.bad_slots > 0
     bad = raw.slots - stop if is_last and stop < raw.slots else 0
-    starts = index.starts.astype(np.int64)
-    kinds = slots.reshape(-1).view(np.uint16).take(starts * 16 + 6)
-    t_end = slots.reshape(-1).view(np.int64).take(starts * 4)
-    sane = _sane(t_end, raw.start_ticks, is_last=is_last)
-    if not sane.all():
+    heads = record_heads(slots, index.starts)
+    starts, kinds, t_end, shapes = heads.starts, heads.kinds, heads.t_end, heads.shapes
+    if not _are_sane(heads, raw.start_ticks):
+        sane = _sane(t_end, raw.start_ticks, is_last=is_last)
         lengths = np.diff(np.append(starts, index.next))
         bad += int(lengths[~sane].sum())
         starts, kinds, t_end = starts[sane], kinds[sane], t_end[sane]
-    return Chunk(begin, slots, starts, kinds, t_end, raw.slots if is_last else stop, bad)
+        shapes = np.bincount(kinds >> 8, minlength=256)
+    return Chunk(begin, slots, starts, kinds, t_end, raw.slots if is_last else stop, bad, shapes)
+
+
+def _are_sane(heads: Heads, start_ticks: int) -> bool:
+    """Whether all times can be true, at a glance."""
+    t_end = heads.t_end
+    if len(t_end) < 2:
+        return False
+    lowest = min(start_ticks, MAX_TICKS) - SPIKE_TICKS
+    return (
+        heads.least_step >= -SPIKE_TICKS
+        and int(t_end[0]) >= lowest
+        and int(t_end[-1]) <= min(int(t_end[-2]) + LAST_TICKS, MAX_TICKS)
+    )
 
 
 def _sane(t_end: NDArray[np.int64], start_ticks: int, *, is_last: bool) -> NDArray[np.bool_]:
     """Which times can be true: a flipped bit must not throw one record, and with it the merge, years away."""
     lowest = min(start_ticks, MAX_TICKS) - SPIKE_TICKS
-    step = np.diff(t_end)
-    if (
-        len(step)
-        and (step >= -SPIKE_TICKS).all()
-        and t_end[0] >= lowest
-        and t_end[-1] <= min(t_end[-2] + LAST_TICKS, MAX_TICKS)
-    ):
-        return np.ones(len(t_end), np.bool_)
     sane: NDArray[np.bool_] = (t_end >= lowest) & (t_end < MAX_TICKS)
     if len(t_end) > 2:
         before, here, after = t_end[:-2], t_end[1:-1], t_end[2:]

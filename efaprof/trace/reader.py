@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import weakref
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +109,7 @@ class Tables:
     processes: pl.DataFrame
     threads: pl.DataFrame
     objects: pl.DataFrame
+    surveyed: Survey | None = None  # of the raw files, where these tables were just made from it
 
     def chunks(self, name: str, columns: list[str] | None = None) -> Iterator[pl.DataFrame]:
         """A table's rows in order, at most CHUNK_ROWS at a time."""
@@ -128,15 +129,15 @@ def open_tables(run: Run, *, is_strict: bool = False, part_slots: int | None = N
         raise NothingToAnalyse(
             f"{run.path} holds no raw trace files: nothing was recorded", hint="efaprof info RUN lists its probes"
         )
-    folder = run.path
+    folder, surveyed = run.path, None
     if not _is_current(run, folder) or part_slots is not None:
         folder = _writable(run.path)
         try:
-            _make(run, folder, part_slots)
+            surveyed = _make(run, folder, part_slots)
         except BaseException:
             _remove_unless_run(folder, run)
             raise
-    tables = _load(folder)
+    tables = replace(_load(folder), surveyed=surveyed)
     weakref.finalize(tables, _remove_unless_run, folder, run)
     if is_strict and not tables.facts.losses.is_lossless:
         raise TraceError(f"{run.path} is incomplete: {'; '.join(tables.facts.warnings())}", hint="leave out --strict")
@@ -170,7 +171,7 @@ def _remove_unless_run(folder: Path, run: Run) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _make(run: Run, folder: Path, part_slots: int | None) -> None:
+def _make(run: Run, folder: Path, part_slots: int | None) -> Survey:
     """Write all tables; each appears whole, and the stamp that makes them valid last."""
     fingerprint = _fingerprint(run)
     surveyed = survey(run.raw_files, part_slots=part_slots)
@@ -192,6 +193,7 @@ def _make(run: Run, folder: Path, part_slots: int | None) -> None:
     draft = folder / f".{STAMP}.{os.getpid()}"
     draft.write_text(json.dumps(stamp, indent=1) + "\n", encoding="utf-8")
     draft.replace(folder / STAMP)
+    return surveyed
 
 
 def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) -> None:
@@ -201,7 +203,7 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
             for sink in sinks.values():
                 closing.callback(sink.close)
             pairing = Pairing(surveyed, outcomes)
-            for window, prepared in ahead((w, pairing.prepare(w)) for w in windows(surveyed.rings)):
+            for window, prepared in ahead((w, pairing.prepare(w)) for w in windows(surveyed.event_rings)):
                 sinks["arrivals"].write(events.arrivals(pairing.settle(prepared), surveyed))
                 sinks["reads"].write(events.reads(window, surveyed))
                 sinks["counters"].write(events.counters(window, surveyed))
@@ -212,7 +214,7 @@ def _write_events(surveyed: Survey, folder: Path, drafts: Mapping[str, Path]) ->
         with ExitStack() as closing:
             ops = ParquetSink(drafts["ops"], schema.OPS)
             closing.callback(ops.close)
-            for calls, settled_ns in ahead(rows.prepare(w) for w in windows(surveyed.rings)):
+            for calls, settled_ns in ahead(rows.prepare(w) for w in windows(surveyed.event_rings)):
                 for made in rows.take(calls, settled_ns):
                     ops.write(made)
             for made in rows.finish():

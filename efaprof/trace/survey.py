@@ -18,7 +18,7 @@ from efaprof.trace.decode import UNKNOWN_KIND
 from efaprof.trace.layout import Clock, Shape
 from efaprof.trace.rawfile import RawFile, open_raw
 from efaprof.trace.schema import OP_KINDS
-from efaprof.trace.walk import Part, Walked, walk
+from efaprof.trace.walk import CONTROL, Part, Walked, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,6 +35,8 @@ WINDOW_SLOTS = 1 << 18
 LEAST_SLOTS = 1 << 11
 LONGEST_RECORD = 1 + layout.CQ_MAX
 WALKERS = 2  # files walked at a time
+# Records of no table of events: those of dispatch paths, and those that the survey keeps whole.
+_OF_PATHS = frozenset({Shape.STAGE, Shape.POST, Shape.RX, Shape.WAIT, Shape.MARK, *CONTROL})
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
 KEPT_SUFFIX = ".kept.efr"
 DEVICE_CLOCK_ERROR = "gpu.clock_error_ns"  # NOTE: how far a GPU's times may be off from its host's
@@ -68,6 +70,7 @@ class Ring:
     parts: tuple[Part, ...]
     thread_slots: NDArray[np.int64]  # from this slot on the ring was written by …
     thread_rows: NDArray[np.int64]  # … this thread
+    shapes: frozenset[int]  # of its records
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,11 @@ class Survey:
     first_ns: int
     last_ns: int
     realtime_offset_ns: int | None  # CLOCK_REALTIME less CLOCK_MONOTONIC, of the first boot; None: not sampled
+
+    @property
+    def event_rings(self) -> tuple[Ring, ...]:
+        """Rings that hold more than what our own dispatch paths say of their operations and steps."""
+        return tuple(ring for ring in self.rings if ring.shapes - _OF_PATHS)
 
     @property
     def shortened(self) -> tuple[int, ...]:
@@ -252,6 +260,7 @@ def _rings(
         Ring(
             raw, process_of[raw.identity], maps[raw.path], tuple(one.parts),
             np.array([slot for slot, _ in turns]), np.array([rows[process_of[raw.identity], tid] for _, tid in turns]),
+            frozenset(np.flatnonzero(one.shapes).tolist()),
         )
         for raw, one, turns in zip(raws, found, written, strict=True)
     )  # fmt: skip

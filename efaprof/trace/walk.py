@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from efaprof.trace.rawfile import Chunk, RawFile
 
-_CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
+CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,27 +66,30 @@ def walk(raw: RawFile, part_slots: int) -> Walked:
 
 
 def _take(found: Walked, chunk: Chunk, begin: int, end: int) -> None:
-    shapes = shapes_of(chunk)
-    counts = np.bincount(shapes, minlength=256)
-    found.shapes += counts
+    found.shapes += chunk.shapes
     found.bad_slots += chunk.bad_slots
-    ops = OpFields(chunk)
-    found.kinds += np.bincount(ops.kind, minlength=UNKNOWN_KIND + 1)
-    found.bad_slots += ops.damaged_slots
-    found.flags |= int(np.bitwise_or.reduce(ops.flags()))
-    first_call = int(ops.begin.min()) if len(ops.t_end) else MAX_TICKS
+    first_call = _take_calls(found, chunk) if chunk.shapes[Shape.OP] else MAX_TICKS
     if len(chunk.t_end):
         found.first_ticks = min(found.first_ticks, int(chunk.t_end.min()), max(first_call, 0))
         found.last_ticks = max(found.last_ticks, int(chunk.t_end.max()))
     found.parts.append(Part(begin, end, found.last_ticks, first_call))
-    for shape in _CONTROL:
-        if counts[shape]:
-            which = shapes == shape
+    for shape in CONTROL:
+        if chunk.shapes[shape]:
+            which = shapes_of(chunk) == shape
             found.control.setdefault(shape, []).append(records(chunk, which, layout.RECORDS[shape]))
             if shape == Shape.THREAD:
                 found.thread_slots += (chunk.base + chunk.starts[which]).tolist()
             elif shape == Shape.NAME:
                 found.bad_slots += _take_names(found.names, chunk, which)
+
+
+def _take_calls(found: Walked, chunk: Chunk) -> int:
+    """Count libfabric calls; returns when the earliest of them began, in ticks."""
+    ops = OpFields(chunk)
+    found.kinds += np.bincount(ops.kind, minlength=UNKNOWN_KIND + 1)
+    found.bad_slots += ops.damaged_slots
+    found.flags |= int(np.bitwise_or.reduce(ops.flags()))
+    return int(ops.begin.min()) if len(ops.t_end) else MAX_TICKS
 
 
 def _take_names(names: dict[int, str], chunk: Chunk, which: NDArray[np.bool_]) -> int:

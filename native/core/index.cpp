@@ -25,3 +25,25 @@ extern "C" void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, u
     }
     *result = r;
 }
+
+extern "C" void efaprof_heads(const void *slots, const uint32_t *starts, uint64_t n, int64_t *places, uint16_t *kinds,
+                              int64_t *t_end, struct efaprof_heads_result *result) {
+    const auto *bytes = static_cast<const unsigned char *>(slots);
+    memset(result, 0, sizeof *result);
+    result->least_step = result->first = INT64_MAX;
+    result->last = INT64_MIN;
+    for (uint64_t i = 0; i < n; i++) {
+        efaprof_head head;
+        memcpy(&head, bytes + uint64_t{starts[i]} * EFAPROF_SLOT_BYTES, sizeof head);
+        const auto time = static_cast<int64_t>(head.t_end);
+        places[i] = starts[i];
+        kinds[i] = head.kind;
+        t_end[i] = time;
+        result->shapes[head.kind >> 8]++;
+        // Damaged times may be so far apart that their difference is no number.
+        const int64_t step = i > 0 ? static_cast<int64_t>(head.t_end - static_cast<uint64_t>(t_end[i - 1])) : INT64_MAX;
+        if (step < result->least_step) result->least_step = step;
+        if (time < result->first) result->first = time;
+        if (time > result->last) result->last = time;
+    }
+}

@@ -44,6 +44,15 @@ struct efaprof_index_result {
 EFAPROF_API void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max,
                                struct efaprof_index_result *result);
 
+struct efaprof_heads_result {
+    int64_t least_step;   // smallest difference between consecutive times; INT64_MAX with fewer than two
+    int64_t first, last;  // smallest and largest time
+    uint64_t shapes[256]; // records of each
+};
+// Heads of n records that begin at slots starts[i]: the same numbers wider, kinds and times.
+EFAPROF_API void efaprof_heads(const void *slots, const uint32_t *starts, uint64_t n, int64_t *places, uint16_t *kinds,
+                               int64_t *t_end, struct efaprof_heads_result *result);
+
 #ifdef __cplusplus
 }
 #endif
