@@ -158,7 +158,6 @@ template <bool STAMPS> const char *capture(Lane &lane) {
 }
 
 const char *build(Lane &lane) {
-    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     EFAPROF_CUDA(cudaSetDevice(static_cast<int>(lane.setup.device)));
     EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
     EFAPROF_TRY(allocate(lane));

@@ -1,5 +1,6 @@
 // efaprof-dispatch: the instrumented dispatch paths, with kernels on a CPU or on GPUs.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../gpu/library.h"
@@ -17,6 +18,8 @@ int launch_on_gpus(Job &job) {
     char why[240];
     Mps mps;
     set_stop(&job.stop, 0);
+    // A kernel that were loaded only when it is launched could wait for one that already spins for it.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     if (!open_gpu_library(why, sizeof why) || !mps.start(job.options.shape.ranks, why, sizeof why)) {
         fprintf(stderr, "efaprof-dispatch: %s\n", why);
         return EXIT_REFUSED;
