@@ -47,6 +47,11 @@ class Ended:
         found: dict[str, Any] = json.loads(self.out)
         return found
 
+    @property
+    def last_words(self) -> str:
+        """The last line that it said about itself."""
+        return (self.err.strip().splitlines() or ["nothing was said"])[-1]
+
 
 def command(*options: str, provider: str = "shm", timeout_s: int = 5) -> list[str]:
     """efaprof-dispatch on a GPU, in a small shape unless `options` say otherwise."""
@@ -58,9 +63,12 @@ def command(*options: str, provider: str = "shm", timeout_s: int = 5) -> list[st
 
 def run(argv: list[str], **environment: str) -> Ended:
     """The command, run to its end."""
-    done = subprocess.run(
-        argv, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=os.environ | environment
-    )
+    try:
+        done = subprocess.run(
+            argv, capture_output=True, text=True, check=False, timeout=LIMIT_S, env=os.environ | environment
+        )
+    except subprocess.TimeoutExpired:
+        return Ended(124, "", f"not over after {LIMIT_S} s")
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
