@@ -9,11 +9,15 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate, t_quantile
+from efaprof.analyzers.by_step import ByStep, DecodeRows
 from efaprof.analyzers.layers import OPERATION_SPANS, STEP_LAYERS
+from efaprof.native_wide import NO_TIME
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from efaprof.analyzers.by_step import Costs
 
 NS_PER_US = 1_000.0
 DRIFT_LEVEL = 0.01
@@ -64,99 +68,89 @@ class DecodeSplit:
         return next((row for row in self.layers if row.layer is layer), None)
 
 
-def decode_split(step_costs: pl.DataFrame) -> DecodeSplit | None:
+def decode_split(step_costs: Costs) -> DecodeSplit | None:
     """The split over decode steps that every rank finished; None when there is none.
 
     Needs the columns of `LayerSplitter.split`, or those of `step_counts` with those of `CriticalPath.split`: rank,
     step, kind, begin_ns, wall_ns, <layer>_ns and the counts.
     """
-    decode = step_costs.filter(pl.col("kind") == "decode")
-    if decode.is_empty():
+    decode = DecodeRows(step_costs)
+    if not decode.count:
         return None
     is_walked = f"{Layer.SKEW}_ns" in decode.columns
     layers = _walked_layers(decode) if is_walked else [one for one in STEP_LAYERS if f"{one}_ns" in decode.columns]
-    by_step = _mean_over_ranks(decode, layers)
-    wall = by_step["wall_ns"].to_numpy() / NS_PER_US
+    by_step = ByStep(decode, is_whole=True)
+    wall = by_step.mean("wall_ns") / NS_PER_US
     batching = choose_batching(wall)
     mean_wall = estimate(wall, batching)
-    excluded = step_costs.filter(pl.col("kind") != "decode").group_by("kind").agg(pl.n_unique("step"))
-    exact = decode.select((pl.sum_horizontal(f"{layer}_ns" for layer in layers) - pl.col("wall_ns")).abs().max())
+    kinds = pl.DataFrame({"kind": step_costs["kind"], "step": step_costs["step"]})
+    excluded = kinds.filter(pl.col("kind") != "decode").group_by("kind").agg(pl.n_unique("step"))
+    differing = -decode["wall_ns"].astype(np.int64)
+    for layer in layers:
+        differing += decode[f"{layer}_ns"]
     unplaced = [name for name in (f"{Layer.IDLE}_ns", f"{Layer.UNATTRIBUTED}_ns") if name in by_step.columns]
     idle_us = sum(_mean_us(by_step, name) for name in unplaced)
     return DecodeSplit(
         method=CRITICAL_PATH if is_walked else EXCLUSIVE,
         steps=len(by_step),
         steps_excluded={str(kind): int(count) for kind, count in excluded.sort("kind").iter_rows()},
-        ranks=tuple(decode["rank"].unique().sort().to_list()),
+        ranks=tuple(np.unique(decode["rank"]).tolist()),
         wall_us=mean_wall,
         job_wall_us=_job_wall_us(decode),
         layers=tuple(_layer_split(by_step, layer, mean_wall.value, batching) for layer in layers),
         coverage=1 - idle_us / mean_wall.value,
-        conservation_error_ns=int(exact.item()),
-        overlap_clip_ns=float(decode["clip_ns"].mean()),  # type: ignore[arg-type]
-        operations_per_step=float(decode["operations"].mean()),  # type: ignore[arg-type]
-        bytes_per_step=float(decode["bytes"].mean()),  # type: ignore[arg-type]
+        conservation_error_ns=int(np.abs(differing).max()),
+        overlap_clip_ns=float(decode["clip_ns"].mean()),
+        operations_per_step=float(decode["operations"].mean()),
+        bytes_per_step=float(decode["bytes"].mean()),
         unfinished=int(decode["unfinished"].sum()),
         batching=batching,
         drift=_drift(wall, batching),
         tail=_tail(by_step, layers, wall),
         changes={
-            name.removesuffix(RECOVERABLE): estimate(by_step[name].to_numpy() / NS_PER_US, batching)
+            name.removesuffix(RECOVERABLE): estimate(by_step.mean(name) / NS_PER_US, batching)
             for name in by_step.columns
             if name.endswith(RECOVERABLE)
         },
     )
 
 
-def _walked_layers(decode: pl.DataFrame) -> list[Layer]:
+def _walked_layers(decode: DecodeRows) -> list[Layer]:
     """Layers of the path in its order: a stage in which nothing ever was, on the path or under it, is no part of it."""
     found = []
     for layer in Layer:
         columns = [name for name in (f"{layer}_ns", f"{layer}_overlapped_ns") if name in decode.columns]
-        if columns and (layer not in OPERATION_SPANS or decode.select(pl.sum_horizontal(columns).sum()).item() > 0):
+        if columns and (layer not in OPERATION_SPANS or sum(int(decode[name].sum()) for name in columns) > 0):
             found.append(layer)
     return found
 
 
-def _mean_over_ranks(decode: pl.DataFrame, layers: list[Layer]) -> pl.DataFrame:
-    """One row per step that all ranks have, in order of time."""
-    ranks = decode["rank"].n_unique()
-    wanted = {name for layer in layers for name in (f"{layer}_ns", f"{layer}_overlapped_ns")} | {TRUE_SKEW}
-    names = [name for name in decode.columns if name in wanted or name.endswith((RECOVERABLE, WALKED))]
-    return (
-        decode.group_by("step")
-        .agg(pl.mean("wall_ns", "queue_ns", *names), pl.min("begin_ns"), ranks=pl.len())
-        .filter(pl.col("ranks") == ranks)
-        .sort("begin_ns")
-    )
-
-
-def _layer_split(by_step: pl.DataFrame, layer: Layer, wall_us: float, batching: Batching) -> LayerSplit:
-    us = estimate(by_step[f"{layer}_ns"].to_numpy() / NS_PER_US, batching)
-    overlapped, recoverable = f"{layer}_overlapped_ns", f"{layer}{RECOVERABLE}"
+def _layer_split(by_step: ByStep, layer: Layer, wall_us: float, batching: Batching) -> LayerSplit:
+    us = estimate(by_step.mean(f"{layer}_ns") / NS_PER_US, batching)
+    names, overlapped, recoverable = by_step.columns, f"{layer}_overlapped_ns", f"{layer}{RECOVERABLE}"
     return LayerSplit(
         layer=layer,
         us=us,
         share=us.value / wall_us,
-        overlapped_us=_mean_us(by_step, overlapped) if overlapped in by_step.columns else 0.0,
+        overlapped_us=_mean_us(by_step, overlapped) if overlapped in names else 0.0,
         queue_us=_mean_us(by_step, "queue_ns") if layer is Layer.RING else None,
-        recoverable=estimate(by_step[recoverable].to_numpy() / NS_PER_US, batching)
-        if recoverable in by_step.columns
-        else None,
-        walked=float(by_step[f"{layer}{WALKED}"].mean())  # type: ignore[arg-type]
-        if f"{layer}{WALKED}" in by_step.columns
-        else None,
+        recoverable=estimate(by_step.mean(recoverable) / NS_PER_US, batching) if recoverable in names else None,
+        walked=float(by_step.mean(f"{layer}{WALKED}").mean()) if f"{layer}{WALKED}" in names else None,
         true_us=_mean_us(by_step, TRUE_SKEW) if layer is Layer.SKEW else None,
     )
 
 
-def _mean_us(frame: pl.DataFrame, column: str) -> float:
-    return float(frame[column].mean()) / NS_PER_US  # type: ignore[arg-type]  # numeric and not empty: a number
+def _mean_us(by_step: ByStep, column: str) -> float:
+    return float(by_step.mean(column).mean()) / NS_PER_US
 
 
-def _job_wall_us(decode: pl.DataFrame) -> float:
-    ends = decode.group_by("step").agg(begin=pl.max("begin_ns"), end=(pl.col("begin_ns") + pl.col("wall_ns")).max())
-    return float((ends["end"] - ends["begin"]).mean()) / NS_PER_US  # type: ignore[arg-type]
+def _job_wall_us(decode: DecodeRows) -> float:
+    """From the last rank's begin to the last rank's end, mean over steps."""
+    numbers, place = np.unique(decode["step"], return_inverse=True)
+    begin, end = np.full(len(numbers), NO_TIME), np.full(len(numbers), NO_TIME)
+    np.maximum.at(begin, place, decode["begin_ns"])
+    np.maximum.at(end, place, decode["begin_ns"] + decode["wall_ns"])
+    return float((end - begin).mean()) / NS_PER_US
 
 
 def _drift(wall: NDArray[np.float64], batching: Batching) -> float | None:
@@ -174,11 +168,11 @@ def _drift(wall: NDArray[np.float64], batching: Batching) -> float | None:
     return slope * (whole - 1) / float(means.mean())
 
 
-def _tail(by_step: pl.DataFrame, layers: list[Layer], wall: NDArray[np.float64]) -> dict[Layer, float]:
+def _tail(by_step: ByStep, layers: list[Layer], wall: NDArray[np.float64]) -> dict[Layer, float]:
     low, high, top = np.quantile(wall, [0.4, 0.6, 0.99])
     slow, usual = wall >= top, (wall >= low) & (wall <= high)
     found = {}
     for layer in layers:
-        us = by_step[f"{layer}_ns"].to_numpy() / NS_PER_US
+        us = by_step.mean(f"{layer}_ns") / NS_PER_US
         found[layer] = float(us[slow].sum() / wall[slow].sum() - us[usual].sum() / wall[usual].sum())
     return found

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
-from polars import col
 
 from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.by_step import ByStep, DecodeRows
 from efaprof.analyzers.outstanding import outstanding_features
 from efaprof.analyzers.rules import Feature
 from efaprof.trace.layers import Layer
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from efaprof.analyzers.by_step import Costs
     from efaprof.analyzers.profile import Ceiling, Profile
 
 
@@ -27,7 +27,7 @@ NOT_COMMUNICATION = (Layer.COMPUTE, Layer.LAUNCH)
 
 
 def run_features(
-    step_costs: pl.DataFrame,
+    step_costs: Costs,
     batching: Batching,
     *,
     line_rate_bytes_s: float | None = None,
@@ -40,9 +40,7 @@ def run_features(
     it, the calibrated peak of `profile` stands for it. `has_ceiling`: replays knew the NIC's calibrated rate, without
     which what they save is an upper bound.
     """
-    by_step = (
-        step_costs.filter(col("kind") == "decode").group_by("step").agg(pl.selectors.numeric().mean()).sort("begin_ns")
-    )
+    by_step = ByStep(DecodeRows(step_costs))
     if by_step.is_empty():
         return {}
     wall = by_step["wall_ns"].to_numpy()
@@ -96,7 +94,7 @@ def _of_ceiling(
 
 
 def _path_features(
-    by_step: pl.DataFrame, communication: NDArray[np.float64], batching: Batching, *, has_ceiling: bool
+    by_step: ByStep, communication: NDArray[np.float64], batching: Batching, *, has_ceiling: bool
 ) -> list[Feature | None]:
     """What only walks and replays can say."""
     if "true_skew_ns" not in by_step.columns:
@@ -121,7 +119,7 @@ def _path_features(
     return found
 
 
-def _sum(by_step: pl.DataFrame, layers: Sequence[Layer]) -> NDArray[np.float64]:
+def _sum(by_step: ByStep, layers: Sequence[Layer]) -> NDArray[np.float64]:
     total: NDArray[np.float64] = np.zeros(len(by_step))
     for layer in layers:
         if f"{layer}_ns" in by_step.columns:

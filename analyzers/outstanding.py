@@ -21,6 +21,7 @@ from efaprof.native_wide import NO_TIME
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from efaprof.analyzers.by_step import ByStep
     from efaprof.trace.widerow import Columns, DispatchChunk
 
     Times = NDArray[np.int64]
@@ -82,7 +83,7 @@ def _of_ring(
     )
 
 
-def outstanding_features(by_step: pl.DataFrame, batching: Batching) -> dict[str, Feature]:
+def outstanding_features(by_step: ByStep | pl.DataFrame, batching: Batching) -> dict[str, Feature]:
     """Features of decode steps with those sums, in order of time; empty without them."""
     if "posted" not in by_step.columns or not _column(by_step, "posted").sum() > 0:
         return {}
@@ -119,7 +120,7 @@ def _grows(sums: dict[str, Floats]) -> float | None:
     return 0.0 if slope + half < FLAT else None
 
 
-def _column(by_step: pl.DataFrame, name: str) -> Floats:
+def _column(by_step: ByStep | pl.DataFrame, name: str) -> Floats:
     """A step in which nothing was posted has no row of its own."""
     values: Floats = by_step[name].fill_null(0).to_numpy()
     return values

@@ -23,8 +23,9 @@ _POLL_S = 0.2
 class ParquetSink:
     """One file; a thread encodes and writes while the caller makes the next frame."""
 
-    def __init__(self, path: Path, schema: Mapping[str, pl.DataType]) -> None:
+    def __init__(self, path: Path, schema: Mapping[str, pl.DataType], *, group_rows: int = ROW_GROUP_ROWS) -> None:
         self._path = path
+        self._group_rows = group_rows
         self._schema = dict(schema)
         self._frames: queue.Queue[pl.DataFrame | None] = queue.Queue(_DEPTH)
         self._kept: list[pl.DataFrame] = []
@@ -39,7 +40,7 @@ class ParquetSink:
             return
         self._kept.append(frame)
         self._kept_rows += frame.height
-        if self._kept_rows >= ROW_GROUP_ROWS:
+        if self._kept_rows >= self._group_rows:
             self._hand_over()
 
     def close(self) -> None:
@@ -76,7 +77,7 @@ class ParquetSink:
                 self._path,
                 compression="zstd",
                 compression_level=1,
-                row_group_size=ROW_GROUP_ROWS,
+                row_group_size=self._group_rows,
                 statistics=False,  # a sixth of the time of writing; rows are in order, and read by position
                 maintain_order=True,
             )
