@@ -114,6 +114,9 @@ def record(
         bool,
         typer.Option("--python-native", help="Sample native frames too: stops CMD for each sample. Implies --python."),
     ] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show rates, layers and drops so far, when stderr is a terminal.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what went wrong.")] = False,
 ) -> None:
     """Run CMD unmodified and record it into a run directory.
@@ -140,6 +143,7 @@ def record(
             cuda=parse_detail(cuda),
             python_hz=python or DEFAULT_HZ,
             python_native=python_native,
+            live=live and sys.stderr is not None and sys.stderr.isatty(),
         )
         gate = SignalGate()
         # Only now: it brings libraries that start threads, and these must not be given the signals that we hold.

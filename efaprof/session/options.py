@@ -38,6 +38,7 @@ class RecordOptions:
     cuda: str = "auto"  # off, auto, graph, node or node:N
     python_hz: float = DEFAULT_HZ  # samples of Python stacks a second, with the probe python
     python_native: bool = False  # native frames too, which stops the program for each sample
+    live: bool = False  # draw what is seen so far on the terminal
     emulated: tuple[str, ...] = ()  # what of the command is emulated, when the caller knows
     fingerprint: Mapping[str, Any] = field(default_factory=dict)  # of the command; the machine's is added
 
