@@ -28,6 +28,7 @@ from efaprof.trace.rundir import LOG_NAME, RAW_DIR, SPILL_DIR
 if TYPE_CHECKING:
     from efaprof.native import DrainStats
     from efaprof.session.command import Command
+    from efaprof.session.live import LiveView
     from efaprof.session.options import RecordOptions
     from efaprof.session.plan import Plan
     from efaprof.session.sample import Sampler
@@ -54,6 +55,7 @@ class Recorder:
         self._spill_dir = run / SPILL_DIR
         self._workspace = workspace.make(run)
         self._spy = self._python_spy()
+        self._live: LiveView | None = None
         try:
             self._open(command)
             self._child = Child(command, self._environment(), gate)
@@ -84,7 +86,11 @@ class Recorder:
             spill_dir=self._spill_dir,
             max_bytes=self._options.max_size_bytes,
         )
-        self._loop = Loop(self._drain, native.counter, native.sample_clock, self._samplers())
+        samplers, emit = self._samplers(), native.counter
+        if self._options.live:
+            self._live = self._live_view()
+            samplers, emit = [*samplers, self._live], self._live.watch(native.counter)
+        self._loop = Loop(self._drain, emit, native.sample_clock, samplers)
         self._loop.turn()  # the first clock sample lies before the program's first record
         if self._options.warmup_steps:
             native.pause_for_steps()
@@ -129,6 +135,11 @@ class Recorder:
         if self._spy is not None:
             samplers.append(self._spy)
         return samplers
+
+    def _live_view(self) -> LiveView:
+        from efaprof.session.live import LiveView  # brings rich
+
+        return LiveView(self._run, lambda: self._loop.stats)
 
     def _python_spy(self) -> pyspy.PythonSpy | None:
         program = pyspy.find_program() if self._plan.records(ProbeName.PYTHON) else None
@@ -231,19 +242,26 @@ class Recorder:
     def _pause(self, option: str) -> None:
         """End recording before the command ends. The rings stay: processes see there that they are not to record."""
         native.pause()
-        if self._spy is not None:
-            self._spy.interrupt()
+        self._end_onlookers(is_last=False)
         self._loop.sample_all()
         self._drain.poll(everything=True)
         self._is_over = True
         self._ended_realtime_ns = time.time_ns()
         self._log.write(f"recording ended, as {option} says; the command goes on")
 
+    def _end_onlookers(self, *, is_last: bool) -> None:
+        """End what looks at the program from outside; with `is_last`, wait for what it has to say."""
+        if self._live is not None:
+            self._live.close()
+        if self._spy is not None and is_last:
+            self._spy.stop()
+        elif self._spy is not None:
+            self._spy.interrupt()
+
     def _stop(self) -> None:
         """Copy everything once more, remove the rings, judge what was lost."""
         is_early = self._is_over
-        if self._spy is not None:
-            self._spy.stop()
+        self._end_onlookers(is_last=True)
         if not is_early:
             self._loop.sample_all()
             self._ended_realtime_ns = time.time_ns()
