@@ -80,6 +80,10 @@ __global__ void push_by_thread(Bench *bench, uint64_t count, uint64_t timeout_ns
 enum HeadPlace { DEVICE_HEAD, HOST_HEAD };
 enum TailCopy { CACHED_TAIL, FRESH_TAIL };
 
+__device__ uint64_t *words_of(Bench *bench, uint64_t seq) {
+    return reinterpret_cast<uint64_t *>(&bench->slots[seq & (CAPACITY - 1)]);
+}
+
 // EACH commands a lane and batch; the warps of the block take batches in turn, so no lane asks another for a number.
 template <unsigned EACH, HeadPlace HEAD, TailCopy TAIL>
 __global__ void push_by_warps(Bench *bench, uint64_t count, uint64_t timeout_ns) {
@@ -100,21 +104,18 @@ __global__ void push_by_warps(Bench *bench, uint64_t count, uint64_t timeout_ns)
             if (!__shfl_sync(ALL_LANES, is_well, 0)) return;
             tail = __shfl_sync(ALL_LANES, fresh, 0);
         }
-        for (unsigned i = 0; i + 1 < EACH; i++) {
+        for (unsigned i = 0; i < EACH; i++) {
+            Command command = protocol::command_of(first + i * WARP + lane);
+            protocol::store_pair_relaxed(words_of(bench, first + i * WARP + lane), protocol::first_word(command),
+                                         protocol::second_word(command));
+        }
+        __threadfence_system(); // one for all: what was stored above is there before what publishes it
+        for (unsigned i = 0; i < EACH; i++) {
             uint64_t seq = first + i * WARP + lane;
             Command command = protocol::command_of(seq);
-            auto *slot = reinterpret_cast<uint64_t *>(&bench->slots[seq & (CAPACITY - 1)]);
-            protocol::store_pair_relaxed(slot, protocol::first_word(command), protocol::second_word(command));
+            protocol::store_pair_relaxed(words_of(bench, seq) + 2, command.t_push,
+                                         protocol::last_word(command, seq, CAPACITY));
         }
-        if (EACH > 1) __threadfence_system(); // one for all but the last, which are released by it
-        for (unsigned i = 0; i + 1 < EACH; i++) {
-            uint64_t seq = first + i * WARP + lane;
-            Command command = protocol::command_of(seq);
-            auto *slot = reinterpret_cast<uint64_t *>(&bench->slots[seq & (CAPACITY - 1)]);
-            protocol::store_pair_relaxed(slot + 2, command.t_push, protocol::last_word(command, seq, CAPACITY));
-        }
-        uint64_t seq = first + (EACH - 1) * WARP + lane;
-        protocol::publish_at(bench->slots, CAPACITY, seq, protocol::command_of(seq));
         if (HEAD == HOST_HEAD) {
             __syncwarp();
             if (lane == 0) protocol::store_release(&bench->head.value, first + BATCH);
