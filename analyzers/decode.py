@@ -121,7 +121,7 @@ def decode(
         has_ceiling=limits.rate_ops_s is not None,
         profile=profile,
     )
-    failed = failed_tests(_facts(split, features, host))
+    failed = failed_tests(run_facts(split, features, host))
     latencies = {layer: spread_of(one.counts()) for layer, one in totals.spreads.items()}
     return Decode(
         split=split,
@@ -183,7 +183,7 @@ def _job(totals: Totals) -> dict[Layer, float]:
     return {layer: ns / steps for layer, ns in totals.job.items() if layer is not Layer.SKEW} if steps else {}
 
 
-def _facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunFacts:
+def run_facts(split: DecodeSplit, features: dict[str, Feature], host: Host) -> RunFacts:
     """Delays are measured over the run; that all of them fell into communication is the harder assumption."""
     share = features["communication_share"].value if "communication_share" in features else 1.0
 

@@ -38,6 +38,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "steps": 0,
         "steps_excluded": {},
         "tokens_per_step": None,
+        "steps_found": None,
         "wall_us": None,
         "job_wall_us": None,
         "coverage": recorded.coverage,

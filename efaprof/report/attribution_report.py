@@ -11,6 +11,7 @@ from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.signatures import segment
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse, TraceError
+from efaprof.report.annotated_report import annotated_section
 from efaprof.report.decode_report import decode_section
 from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
@@ -92,10 +93,16 @@ def report_on(
     path_by: PathBy | None = None,
     what_if: Sequence[Change] = (),
     profile: Profile | None = None,
+    step: str | None = None,
 ) -> AttributionReport:
-    """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any."""
+    """Report on the operations of one or several runs; NothingToAnalyse says what was seen instead of any.
+
+    `step`: names of NVTX ranges that are steps, where the program has no marks.
+    """
     recorded = summarise([tables for _, tables in runs], by)
-    steps = decode_section(runs, recorded, changes=(*STANDARD, *what_if), path_by=path_by, profile=profile)
+    steps = decode_section(
+        runs, recorded, changes=(*STANDARD, *what_if), path_by=path_by, profile=profile
+    ) or annotated_section(runs, recorded, pattern=step, profile=profile)
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]
@@ -128,7 +135,7 @@ def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: 
         runs=tuple(run.path.resolve().name for run, _ in runs),
         program=first.program,
         command=tuple(first.command),
-        path=_path(runs) if steps else DispatchPath.LIBFABRIC,
+        path=_path(runs) if steps and steps.found is None else DispatchPath.LIBFABRIC,
         processes=recorded.processes,
         host=first.host,
         started_realtime_ns=first.started_realtime_ns,
@@ -176,6 +183,8 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
     if steps is not None and steps.missing_ranks:
         ranks = ", ".join(str(rank) for rank in steps.missing_ranks)
         found.append(f"no run has rank {ranks}: what others waited for there is unattributed")
+    if steps is not None and steps.found is not None and steps.found.unfinished:
+        found.append(f"{steps.found.unfinished:,} steps had begun and not ended when the recording did")
     if steps is not None and steps.mismatches:
         found.append(f"{steps.mismatches:,} tokens differ from the reference: the payload was not delivered right")
     if steps is not None and steps.decode.split.unfinished:

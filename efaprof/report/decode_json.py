@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from efaprof.analyzers.replay import FENCE, GROUPS, STANDARD
 from efaprof.analyzers.verdict import evidence
+from efaprof.report.annotated_report import found_keys
 from efaprof.trace.layers import Layer, Provenance
 from efaprof.trace.postings import PARTS
 
@@ -26,7 +27,8 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
     return {
         "steps": split.steps,
         "steps_excluded": split.steps_excluded,
-        "tokens_per_step": {"value": 1.0, "provenance": ASSUMED},
+        "tokens_per_step": _tokens(section),
+        "steps_found": found_keys(section),
         "wall_us": {**_estimate(split.wall_us), "provenance": MEASURED},
         "job_wall_us": split.job_wall_us,
         "coverage": split.coverage,
@@ -70,6 +72,12 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
         ],
         "verdict": _verdict(decode),
     }
+
+
+def _tokens(section: DecodeSection) -> dict[str, Any]:
+    if section.tokens is None:
+        return {"value": 1.0, "provenance": ASSUMED}
+    return {"value": section.tokens.per_sequence, "provenance": section.tokens.provenance.value}
 
 
 def operation_keys(section: DecodeSection) -> dict[str, Any]:

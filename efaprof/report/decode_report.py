@@ -20,10 +20,12 @@ from efaprof.trace.postings import read_postings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from efaprof.analyzers.annotated import Tokens
     from efaprof.analyzers.by import PathBy
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.recorded import Recorded
     from efaprof.analyzers.replay import Change
+    from efaprof.analyzers.steps import FoundSteps
     from efaprof.trace.postings import PostTotals
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
@@ -43,6 +45,8 @@ class DecodeSection:
     verified_tokens: int  # compared with a reference computed another way
     mismatches: int
     missing_ranks: tuple[int, ...]  # of the job, recorded by nobody
+    found: FoundSteps | None = None  # how the steps of a program without marks were found
+    tokens: Tokens | None = None  # that its steps accept
     postings: PostTotals | None = None  # where kernels posted by themselves
 
     @property
@@ -67,7 +71,7 @@ def decode_section(
         return None
     run, tables = runs[0]
     job = job_survey(runs)
-    host = _host([one for _, one in runs], recorded, ranks=len({marks.rank for marks in read_marks(job)}))
+    host = host_facts([one for _, one in runs], recorded, ranks=len({marks.rank for marks in read_marks(job)}))
     if profile is not None:
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
@@ -87,7 +91,8 @@ def decode_section(
     )
 
 
-def _host(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> Host:
+def host_facts(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> Host:
+    """What was measured beside the operations of these ranks."""
     records = sum(sum(one.facts.records.values()) for one in tables)
     dropped = sum(one.facts.losses.dropped for one in tables)
     moved = recorded.movement

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from efaprof.analyzers.batches import Estimate
 from efaprof.analyzers.replay import FENCE, GROUPS, STANDARD
 from efaprof.analyzers.verdict import evidence
 from efaprof.report import units
+from efaprof.report.annotated_report import found_words
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
-from efaprof.trace.layers import Layer
+from efaprof.trace.layers import Layer, Provenance
 from efaprof.trace.postings import PARTS
 
 if TYPE_CHECKING:
     from efaprof.analyzers.attribution import DecodeSplit
-    from efaprof.analyzers.batches import Estimate
     from efaprof.analyzers.decode import Decode
     from efaprof.report.decode_report import DecodeSection
     from efaprof.trace.postings import PostTotals
@@ -44,7 +45,7 @@ def decode_heading(section: DecodeSection, names: str, path: str) -> str:
     left_out = f" ({excluded} excluded)" if excluded else ""
     return (
         f"efaprof attribute · {names} · {path} path · {len(split.ranks)} ranks · "
-        f"{split.steps} decode steps{left_out} · method {split.method}"
+        f"{split.steps} decode steps{found_words(section)}{left_out} · method {split.method}"
     )
 
 
@@ -63,8 +64,15 @@ def decode_sections(section: DecodeSection) -> list[Section]:
 
 def per_token(section: DecodeSection) -> str:
     """Wall time of a token with its interval, and the step's."""
-    split = section.decode.split
-    return f"{_interval(split.wall_us)} {MEASURED} per step · one token a step and sequence assumed"
+    wall, tokens = section.decode.split.wall_us, section.tokens
+    if tokens is None or tokens.provenance is not Provenance.MEASURED:
+        return f"{_interval(wall)} {MEASURED} per step · one token a step and sequence assumed"
+    lo, hi = (None if us is None else us / tokens.per_sequence for us in (wall.lo, wall.hi))
+    per_token = Estimate(wall.value / tokens.per_sequence, lo, hi)
+    return (
+        f"{_interval(per_token)} {DERIVED} · {_interval(wall)} {MEASURED} per step,"
+        f" {units.digits(tokens.per_sequence)} {MEASURED} tokens a step and sequence"
+    )
 
 
 def _interval(value: Estimate) -> str:
