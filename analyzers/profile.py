@@ -16,13 +16,14 @@ LEAST_IDLE = 0.20  # part of its time that the issuer must have waited, for a ra
 
 @dataclass(frozen=True, slots=True)
 class LoopRow:
-    """One loop: writes of one size, so many in flight."""
+    """One loop: writes of one size, so many in flight of each thread."""
 
     size_bytes: int
     window: int
     completed: int
     elapsed_ns: int
-    idle_ns: int
+    idle_ns: int  # of a thread, mean
+    threads: int = 1
 
     @property
     def operations_s(self) -> float:
@@ -50,7 +51,7 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Measured ceilings of one fabric, by one issuing thread."""
+    """Measured ceilings of one fabric, by the number of issuing threads that reached most."""
 
     fingerprint: Mapping[str, str]
     emulated: tuple[str, ...]
@@ -69,7 +70,7 @@ class Profile:
 def profile_of(rows: Sequence[LoopRow], fingerprint: Mapping[str, str], emulated: Sequence[str] = ()) -> Profile:
     """Ceilings from these loops; NothingToAnalyse when none completed anything alone."""
     done = [row for row in rows if row.completed > 0]
-    alone = [row for row in done if row.window == 1]
+    alone = [row for row in done if row.window == row.threads == 1]
     if not alone:
         raise NothingToAnalyse("no write completed", hint="efaprof doctor says what works here")
     first = min(alone, key=lambda row: row.size_bytes)

@@ -12,6 +12,9 @@ import typer
 from efaprof import env
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.targets import Targets
+from efaprof.errors import UsageError
+
+MOST_THREADS = 32
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +32,9 @@ def calibrate(
         typer.Option(metavar="PATH", envvar=env.LIBFABRIC, help="libfabric to use [default: one with the provider]."),
     ] = None,
     duration_ms: Annotated[int, typer.Option("--duration-ms", min=1, max=60_000, help="Time of each loop.")] = 100,
+    threads: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Numbers of issuing threads [default: 1,2,4, as cores allow].")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Profile [default: efaprof-profile-NAME.json]."),
@@ -54,7 +60,9 @@ def calibrate(
     from efaprof.report.progress import counting_bar
     from efaprof.session.calibration import Plan, emulated, measure
 
-    plan = Plan(provider=provider, libfabric=str(libfabric or ""), duration_ms=duration_ms)
+    plan = Plan(
+        provider=provider, libfabric=str(libfabric or ""), duration_ms=duration_ms, threads=_thread_counts(threads)
+    )
     rows, fingerprint = [], {}
     with counting_bar("calibrating", len(plan.loops)) as advance:
         for one in measure(plan):
@@ -65,6 +73,19 @@ def calibrate(
     write_profile(target, profile)
     targets.write(profile_document(profile), profile_heading(profile), profile_sections(profile))
     sys.stderr.write(f"efaprof: profile in {target}\n")
+
+
+def _thread_counts(text: str | None) -> tuple[int, ...]:
+    """Numbers of threads in ascending order, one among them: latency is a single thread's."""
+    from efaprof.session.calibration import THREADS, cores
+
+    if text is None:
+        # The peer needs a core too; with two, a second thread shows at least whether it helps.
+        return tuple(count for count in THREADS if count <= max(cores() - 1, 2))
+    words = text.split(",")
+    if not all(word.isdecimal() and 1 <= int(word) <= MOST_THREADS for word in words):
+        raise UsageError(f"--threads {text} is no list of numbers up to {MOST_THREADS}", hint="--threads 1,2,4")
+    return tuple(sorted({1, *map(int, words)}))
 
 
 def _emulate(knobs: str) -> None:

@@ -29,7 +29,7 @@ def profile_document(profile: Profile) -> dict[str, Any]:
         "peak_bytes_s": {"value": profile.peak_bytes_s.value, "is_ceiling": profile.peak_bytes_s.is_ceiling},
         "latency_us": profile.latency_us,
         "provenance": "measured",
-        "rows": [{name: getattr(row, name) for name in _ROW} for row in profile.rows],
+        "rows": [{name: getattr(row, name) for name in (*_ROW, "threads")} for row in profile.rows],
     }
 
 
@@ -58,6 +58,7 @@ def _row(row: Any, where: str) -> LoopRow:
     numbers: Mapping[str, Any] = row if isinstance(row, dict) else {}
     found = {name: whole(numbers.get(name)) for name in _ROW}
     values = {name: number for name, number in found.items() if number is not None and number >= 0}
-    if len(values) < len(_ROW) or not values["elapsed_ns"] or not values["size_bytes"]:
+    threads = whole(numbers.get("threads", 1))
+    if not threads or threads < 0 or len(values) < len(_ROW) or not values["elapsed_ns"] or not values["size_bytes"]:
         raise TraceError(f"{where} is no loop: it needs {', '.join(_ROW)}", hint=_HINT)
-    return LoopRow(**values)
+    return LoopRow(**values, threads=threads)

@@ -26,21 +26,24 @@ def profile_sections(profile: Profile) -> list[Section]:
     rows = tuple(
         (
             units.size(row.size_bytes),
+            units.whole(row.threads),
             units.whole(row.window),
             units.rate(row.operations_s, "op"),
             f"{units.size(row.bytes_s)}/s",
             units.percent(row.idle),
-            roof(profile.fabric, messages=row.window, size_bytes=row.size_bytes).ceiling.value,
+            roof(profile.fabric, messages=row.window * row.threads, size_bytes=row.size_bytes).ceiling.value,
         )
         for row in profile.rows
     )
-    columns = ("size", f"in flight {MEASURED}", f"rate {MEASURED}", f"bytes {MEASURED}", f"issuer idle {MEASURED}",
-               f"roofline {DERIVED}")  # fmt: skip
+    columns = (
+        "size", "threads", f"in flight, each {MEASURED}", f"rate {MEASURED}", f"bytes {MEASURED}",
+        f"issuer idle {MEASURED}", f"roofline {DERIVED}",
+    )  # fmt: skip
     lines = (
         f"rate {units.rate(profile.rate_ops_s.value, 'op')} {MEASURED} {_kind(profile.rate_ops_s)}",
         f"peak {units.size(profile.peak_bytes_s.value)}/s {MEASURED} {_kind(profile.peak_bytes_s)}",
         f"latency {units.duration(profile.latency_us * 1e3)} {MEASURED} of the smallest write, to its local completion",
-        f"one issuing thread; both processes share this host   {LEGEND}",
+        f"up to {max(row.threads for row in profile.rows)} issuing threads; all share this host   {LEGEND}",
     )
     return [Table("size", columns, rows, frozenset({columns[-1]})), Notes("ceilings", lines)]
 

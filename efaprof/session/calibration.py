@@ -1,15 +1,12 @@
-"""Loops of remote writes between two processes of this host: the raw rows of a profile.
+"""Loops of remote writes between two processes of this host, by one or several threads: the raw rows of a profile.
 
-Run as a program it is one of the two: `python -m efaprof.session.calibration PLAN RANK DESCRIPTOR`. Rank 0 writes and
-prints a JSON line per loop; rank 1 lends its memory and drives progress. They talk over a socket.
+Each process is a `calibration_rank`; rank 0 says what each loop did.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import platform
 import socket
 import subprocess
 import sys
@@ -23,14 +20,13 @@ from efaprof.errors import EfaprofError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from efaprof.libfabric import AddressVector, CompletionQueue, Domain, Endpoint, Info, MemoryRegion, RemoteMemory
-
+THREADS = (1, 2, 4)  # each with an endpoint, a completion queue and memory of its own
 SIZES = (64, 1024, 4096, 65_536, 1 << 20)
 WINDOWS = (1, 4, 16, 64, 256)
+LEAST_TOGETHER = 16  # in flight of each of several threads: fewer are limited by the latency
+MANY_THREADS_BYTES = 4096  # largest payload that several threads write: more is limited by the line
 MOST_IN_FLIGHT_BYTES = 16 << 20  # three times what 400 Gb/s carry in 100 µs; a slow fabric must drain it too
-TIMEOUT_S = 60.0
 _GRACE_S = 5.0
-_HELLO_BYTES = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +38,35 @@ class Plan:
     sizes: tuple[int, ...] = SIZES
     windows: tuple[int, ...] = WINDOWS
     duration_ms: int = 100
+    threads: tuple[int, ...] = THREADS
 
     @property
-    def loops(self) -> tuple[tuple[int, int], ...]:
-        """(size, window) of the loops to run, in order."""
-        return tuple(
-            (size, window)
+    def loops(self) -> tuple[Loop, ...]:
+        """The loops to run, in order; several threads only where one may not reach the fabric's rate."""
+        alone = [
+            Loop(size, window, 1)
             for size in self.sizes
             for window in self.windows
             if window == 1 or size * window <= MOST_IN_FLIGHT_BYTES
-        )
+        ]
+        small = [size for size in self.sizes if size <= MANY_THREADS_BYTES] or [min(self.sizes)]
+        together = [
+            Loop(size, window, threads)
+            for threads in self.threads
+            for size in small
+            for window in self.windows
+            if threads > 1 and window >= LEAST_TOGETHER
+        ]
+        return (*alone, *together)
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One loop: writes of one size, `window` in flight of each thread."""
+
+    size_bytes: int
+    window: int
+    threads: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +84,7 @@ def measure(plan: Plan) -> Iterator[Measured]:
     # Peers of one host would use shared memory instead of the NIC.
     environment = {"FI_EFA_ENABLE_SHM_TRANSFER": "0", **os.environ}
     for rank, end in enumerate(ends):
-        argv = [sys.executable, "-m", "efaprof.session.calibration", json.dumps(asdict(plan)), str(rank)]
+        argv = [sys.executable, "-m", "efaprof.session.calibration_rank", json.dumps(asdict(plan)), str(rank)]
         ranks.append(
             subprocess.Popen(
                 [*argv, str(end.fileno())], pass_fds=(end.fileno(),), env=environment, text=True,
@@ -104,99 +119,11 @@ def _check(ranks: list[subprocess.Popen[str]]) -> None:
             raise EfaprofError(f"the calibration failed: {last}", hint="efaprof fabric shows what the provider offers")
 
 
-def main(plan: Plan, rank: int, descriptor: int) -> None:
-    """One of the two processes."""
-    from efaprof import libfabric as fi
-
-    library = fi.open(plan.libfabric or None, provider=plan.provider)
-    caps = fi.Cap.MSG | fi.Cap.RMA
-    mode = fi.READY_MODE | fi.Mode.RX_CQ_DATA
-    info = library.getinfo(provider=plan.provider, caps=caps, ep_type=fi.EpType.RDM, mode=mode)[0]
-    room = bytearray(max(plan.sizes))
-    wire = socket.socket(fileno=descriptor)
-    wire.settimeout(TIMEOUT_S)
-    with (
-        library.fabric(info) as fabric,
-        fabric.domain() as domain,
-        domain.cq(size=max(plan.windows)) as cq,
-        domain.av(count=2) as av,
-        domain.endpoint(av=av, cq=cq) as endpoint,
-        domain.register(room) as region,
-    ):
-        remote = _exchange(wire, endpoint, region, av)
-        if rank == 0:
-            _write(plan, info, domain, endpoint, cq, room, remote)
-            wire.sendall(b"e")
-        else:
-            _serve(wire, cq)
-
-
-def _exchange(
-    wire: socket.socket, endpoint: Endpoint, region: MemoryRegion, av: AddressVector
-) -> tuple[int, RemoteMemory]:
-    """Tell the other who and where we are; its number and memory."""
-    from efaprof.libfabric import RemoteMemory
-
-    own = region.remote
-    hello = {"address": endpoint.address.hex(), "memory": [own.address, own.key, own.length]}
-    wire.sendall(json.dumps(hello).encode().ljust(_HELLO_BYTES))
-    heard = b""
-    while len(heard) < _HELLO_BYTES:
-        more = wire.recv(_HELLO_BYTES - len(heard))
-        if not more:
-            raise EfaprofError("the other process ended before it said where it is")
-        heard += more
-    other = json.loads(heard)
-    return av.insert(bytes.fromhex(other["address"])), RemoteMemory(*other["memory"])
-
-
-def _write(
-    plan: Plan, info: Info, domain: Domain, endpoint: Endpoint, cq: CompletionQueue, room: bytearray,
-    other: tuple[int, RemoteMemory],
-) -> None:  # fmt: skip
-    from efaprof.libfabric.loop import write_loop
-
-    peer, remote = other
-    fingerprint = {
-        "provider": plan.provider,
-        "prov_name": str(info.fabric.prov_name),
-        "libfabric": ".".join(map(str, endpoint.library.version)),
-        "host": platform.node(),
-    }
-    # The first writes set connections up: they are nobody's rate.
-    write_loop(domain, endpoint, cq, memoryview(room)[: min(plan.sizes)], to=peer, remote=remote, window=1,
-               duration_ns=20_000_000)  # fmt: skip
-    for size, asked in plan.loops:
-        window = min(asked, info.tx.size)
-        found = write_loop(
-            domain, endpoint, cq, memoryview(room)[:size], to=peer, remote=remote,
-            window=window, duration_ns=plan.duration_ms * 1_000_000,
-        )  # fmt: skip
-        row = LoopRow(size, window, found.completed, found.elapsed_ns, found.idle_ns)
-        print(json.dumps({"row": asdict(row), "fingerprint": fingerprint}), flush=True)  # noqa: T201
-
-
-def _serve(wire: socket.socket, cq: CompletionQueue) -> None:
-    """Drive progress until the writer is done."""
-    wire.settimeout(0)
-    while True:
-        cq.read()
-        with contextlib.suppress(BlockingIOError):
-            wire.recv(1)
-            return
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def emulated() -> tuple[str, ...]:
     """What of this fabric is emulated, as the emulated device says it of itself."""
     return tuple(filter(None, os.environ.get(env.EMULATED, "").split(";")))
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    try:
-        main(
-            Plan(**{**given, "sizes": tuple(given["sizes"]), "windows": tuple(given["windows"])}),
-            int(sys.argv[2]), int(sys.argv[3]),
-        )  # fmt: skip
-    except EfaprofError as error:
-        sys.exit(error.message)

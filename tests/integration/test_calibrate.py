@@ -31,14 +31,19 @@ def calibrate(*arguments):
 
 @pytest.mark.parametrize("provider", ["tcp", "shm"])
 def test_a_profile_is_measured_and_kept(provider, tmp_path):
-    done = calibrate("--provider", provider, "--duration-ms", 40, "-o", tmp_path / "profile.json", "--json")
+    done = calibrate(
+        "--provider", provider, "--duration-ms", 30, "--threads", "2", "-o", tmp_path / "profile.json", "--json"
+    )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document == json.loads((tmp_path / "profile.json").read_text())
     profile = read_profile(tmp_path / "profile.json")
     assert profile.fingerprint["provider"] == provider
     assert profile.emulated == ()
-    assert len(profile.rows) == len(Plan(provider).loops)
+    loops = Plan(provider, threads=(1, 2)).loops
+    assert [(row.size_bytes, row.threads) for row in profile.rows] == [(one.size_bytes, one.threads) for one in loops]
+    assert {row.threads for row in profile.rows} == {1, 2}
+    assert sum(row.completed for row in profile.rows if row.threads == 2) > 0
     assert all(row.idle_ns <= row.elapsed_ns for row in profile.rows)
     assert min(profile.rows, key=lambda row: (row.size_bytes, row.window)).completed > 0
     assert profile.rate_ops_s.value == max(row.operations_s for row in profile.rows)
@@ -58,6 +63,13 @@ def test_an_emulated_device_is_not_measured_faster_than_it_is(tmp_path):
     assert profile.rate_ops_s.value <= 20_000 * 1.1 + 256 / 0.04
     assert profile.latency_us >= 20
     assert "emulated: device" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["0", "1,x", "1,,2", "64"])
+def test_threads_are_a_list_of_numbers(text, tmp_path):
+    done = calibrate("--provider", "tcp", "--threads", text, "-o", tmp_path / "profile.json")
+    assert done.returncode == 2
+    assert "is no list of numbers up to 32" in done.stderr
 
 
 def test_an_unknown_provider_says_what_to_do(tmp_path):

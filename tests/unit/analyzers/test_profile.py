@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from efaprof.analyzers.profile import LoopRow, profile_of
@@ -28,6 +30,14 @@ def test_the_largest_rates_are_found_and_only_one_with_a_waiting_issuer_is_a_cei
     assert (found.peak_bytes_s.value, found.peak_bytes_s.is_ceiling) == (90_000 * 65_536, False)
     assert found.latency_us == 20
     assert found.fabric.gap_us == pytest.approx(2.5)
+
+
+def test_several_threads_may_reach_more_and_latency_is_of_one_alone():
+    together = replace(loop(64, 64, 900_000, 0.4), threads=4)
+    busy_pair = replace(loop(64, 1, 90_000, 0.9), threads=2)
+    found = profile_of([*ROWS, together, busy_pair], {"provider": "tcp"})
+    assert (found.rate_ops_s.value, found.rate_ops_s.is_ceiling) == (900_000, True)
+    assert found.latency_us == 20
 
 
 def test_loops_that_completed_nothing_are_no_profile():

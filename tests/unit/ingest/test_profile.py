@@ -24,6 +24,14 @@ def test_a_profile_comes_back_and_fits_its_schema(tmp_path):
     jsonschema.Draft202012Validator(SCHEMA).validate(profile_document(profile))
 
 
+def test_rows_of_before_there_were_threads_are_of_one(tmp_path):
+    document = profile_document(profile_of(ROWS, {}))
+    for row in document["rows"]:
+        del row["threads"]
+    (tmp_path / "profile.json").write_text(json.dumps(document))
+    assert read_profile(tmp_path / "profile.json") == profile_of(ROWS, {})
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -31,6 +39,10 @@ def test_a_profile_comes_back_and_fits_its_schema(tmp_path):
         ({"rows": 3}, "no rows"),
         ({"rows": [{"size_bytes": 64}]}, "is no loop"),
         ({"rows": [{"size_bytes": 64, "window": 1, "completed": 1, "elapsed_ns": 0, "idle_ns": 0}]}, "is no loop"),
+        (
+            {"rows": [{"size_bytes": 64, "window": 1, "completed": 1, "elapsed_ns": 1, "idle_ns": 0, "threads": 0}]},
+            "is no loop",
+        ),
     ],
 )
 def test_what_is_no_profile_is_refused(tmp_path, change, reason):
