@@ -178,6 +178,12 @@ class Groups:
         order = _PLACE["sampled" if is_sampled else "level"] + self._counters[process]
         return self.board.track(name, parent=self.group(process), order=order, unit=unit, description=description)
 
+    def stream_line(self, process: int, device: int, stream: int) -> LaneTrack:
+        """Line for what one stream of a GPU did, beside the threads of its process."""
+        name = f"GPU {device} · stream {stream}"
+        where = f"{name} of {self.process_name(process)}"
+        return LaneTrack(self.board, name, self.process(process), 0, where, "kernels, graphs and copies, by CUPTI")
+
     def stack_line(self, process: int, name: str, description: str) -> int:
         """Track for the sampled stacks of one thread, beside the threads of its process."""
         return self.board.track(name, parent=self.process(process), description=description)

@@ -47,6 +47,7 @@ def load(run: Run) -> RunTables:
         reads=tables.reads,
         counters=tables.counters,
         spans=tables.spans,
+        device_work=tables.device_work,
         processes=processes,
         threads=tables.threads,
         objects=tables.objects,

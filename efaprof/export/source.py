@@ -10,6 +10,7 @@ import polars as pl
 from efaprof.errors import NothingToAnalyse, UsageError
 from efaprof.trace.layers import Match
 from efaprof.trace.python_stacks import FRAMES
+from efaprof.trace.schema import DEVICE_WORK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +39,7 @@ EXTENT: dict[str, tuple[pl.Expr, pl.Expr]] = {
     "counters": (pl.col("time_ns"), pl.col("time_ns")),
     "spans": (pl.col("begin_ns"), pl.col("end_ns").fill_null(FOREVER_NS)),
     "stacks": (pl.col("begin_ns"), pl.col("end_ns")),
+    "device_work": (pl.col("begin_ns"), pl.col("end_ns")),
 }
 # Slices that a row becomes.
 _WEIGHT: dict[str, pl.Expr] = {
@@ -48,6 +50,7 @@ _WEIGHT: dict[str, pl.Expr] = {
     "reads": pl.when((pl.col("entries") > 0) & (pl.col("nest") == 0)).then(1).otherwise(0),
     "spans": pl.col("begin_ns").is_not_null().cast(pl.Int64),
     "stacks": pl.col("begin_ns").is_not_null().cast(pl.Int64),
+    "device_work": pl.lit(1),
 }
 
 
@@ -79,6 +82,7 @@ class RunTables:
     dispatch: DispatchSource | None = None  # operations of a dispatch path of ours
     stacks: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=STACKS))
     stacks_hz: float = 0.0
+    device_work: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=DEVICE_WORK))
 
     def named(self) -> dict[str, pl.LazyFrame]:
         """The tables whose rows have times, each row touching the window."""
@@ -89,6 +93,7 @@ class RunTables:
             "counters": self.counters,
             "spans": self.spans,
             "stacks": self.stacks,
+            "device_work": self.device_work,
         }
         return {name: self.cut(name, table) for name, table in tables.items()}
 

@@ -59,6 +59,33 @@ def _draw_nested(groups: Groups, line: int, where: str, frame: pl.DataFrame, arg
     groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 
 
+def draw_device_work(tables: RunTables, groups: Groups) -> None:
+    """What GPUs did, one line a stream."""
+    work = tables.named()["device_work"]
+    streams = work.select("process", "device", "stream").unique().sort("process", "device", "stream").collect()
+    what = (
+        pl.when(pl.col("kind") == "graph")
+        .then(pl.format("graph {}", "graph"))
+        .otherwise(pl.col("kind").cast(pl.String))
+    )
+    for process, device, stream in streams.iter_rows():
+        mine = (pl.col("process") == process) & (pl.col("device") == device) & (pl.col("stream") == stream)
+        rows = work.filter(mine).with_columns(name=pl.coalesce(pl.col("name").cast(pl.String), what)).sort("begin_ns")
+        frame = rows.collect()
+        starts, ends = frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy()
+        track = groups.stream_line(int(process), int(device), int(stream)).place(starts, ends)
+        names = frame["name"].unique().sort()
+        slices = Slices(
+            track=track,
+            start_ns=starts,
+            dur_ns=ends - starts,
+            name=frame["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
+            names=tuple(names),
+            arguments=tuple(column_argument(frame, column) for column in ("correlation", "graph", "bytes")),
+        )
+        groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+
+
 def draw_arrivals(tables: RunTables, groups: Groups) -> None:
     """Completions that met no post, as marks, one line a process."""
     lines: dict[int, LaneTrack] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from recording import efaprof, manifest, the_run
+from trace_processor import load
 
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
@@ -113,3 +114,15 @@ def test_a_wrong_detail_is_a_usage_error(tmp_path):
     done = efaprof("record", "--cuda", "nodes", "--", "true", cwd=tmp_path)
     assert done.returncode == 125
     assert "--cuda nodes is none of off, auto, graph, node or node:N" in done.stderr
+
+
+def test_the_timeline_shows_a_line_for_each_stream(program, tmp_path):
+    recorded(tmp_path, program, str(STEPS))
+    run = the_run(tmp_path)
+    assert efaprof("export", str(run), cwd=tmp_path).returncode == 0
+    engine = load(run / "trace.pftrace")
+    drawn = engine.rows(
+        "select s.name, count(*) from slice s join track t on t.id = s.track_id"
+        " where t.name = 'GPU 0 · stream 7' group by 1 order by 1"
+    )
+    assert [tuple(row.values()) for row in drawn] == [("_Z13fake_samplingIfEvPT_i", STEPS), (f"graph {GRAPH}", STEPS)]
