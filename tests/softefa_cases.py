@@ -87,7 +87,7 @@ def calibrate(emulate: str, folder: Path, *, provider: str, duration_ms: int = 5
     """A profile of the emulated fabric."""
     path = folder / f"{provider}-{emulate.replace('=', '-')}.json"
     if not path.exists():
-        good(efaprof("calibrate", "--provider", provider, "--emulate", emulate, "--duration-ms", duration_ms,
+        good(efaprof("calibrate", "--provider", provider, "--emulate", emulate, "--threads", "1", "--duration-ms", duration_ms,
                      "-o", path, folder=folder))  # fmt: skip
     return path
 
