@@ -87,8 +87,8 @@ def calibrate(emulate: str, folder: Path, *, provider: str, duration_ms: int = 5
     """A profile of the emulated fabric."""
     path = folder / f"{provider}-{emulate.replace('=', '-')}.json"
     if not path.exists():
-        good(efaprof("calibrate", "--provider", provider, "--emulate", emulate, "--threads", "1", "--duration-ms", duration_ms,
-                     "-o", path, folder=folder))  # fmt: skip
+        words = ("--provider", provider, "--emulate", emulate, "--threads", "1", "--duration-ms", str(duration_ms))
+        good(efaprof("calibrate", *words, "-o", path, folder=folder))
     return path
 
 
