@@ -65,7 +65,7 @@ class Server:
     def complete(self, prompt: str | list[int], tokens: int) -> str:
         """Its answer."""
         body = json.dumps({"prompt": prompt, "max_tokens": tokens}).encode()
-        with urllib.request.urlopen(f"{self.url}/v1/completions", body, timeout=SECONDS) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{self.url}/v1/completions", body, timeout=SECONDS) as answer:
             found: dict[str, Any] = json.load(answer)
         return str(found["choices"][0]["text"])
 

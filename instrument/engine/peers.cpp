@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <core/life.h>
-#include <core/process.h>
+#include <core/sysfile.h>
 
 #include "../proxy/make.h"
 
@@ -25,12 +26,12 @@ bool is_same_place(const Identity &one, const Identity &other) {
 Identity identity_here(uint32_t rank) {
     Identity identity = {};
     identity.rank = rank;
-    const Process *process = process_find();
-    if (process == nullptr) return identity;
-    memcpy(identity.boot_id, process->boot_id, sizeof identity.boot_id);
-    identity.pid_ns = process->pid_ns;
-    identity.start = process->start;
-    identity.pid = process->pid;
+    Viewpoint here = viewpoint_here();
+    memcpy(identity.boot_id, here.boot_id, sizeof identity.boot_id);
+    identity.pid_ns = here.pid_ns;
+    char text[1024];
+    identity.start = parse_stat(text, read_whole("/proc/self/stat", text, sizeof text)).start;
+    identity.pid = static_cast<uint32_t>(getpid());
     return identity;
 }
 

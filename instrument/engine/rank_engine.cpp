@@ -50,7 +50,6 @@ void RankEngine::contact(void *bytes) const {
 }
 
 void RankEngine::connect(const void *contacts) {
-    Contact reach[protocol::MAX_RANKS];
     Identity identities[protocol::MAX_RANKS];
     for (uint32_t rank = 0; rank < engine_.ranks; rank++) {
         Card card;
@@ -59,10 +58,10 @@ void RankEngine::connect(const void *contacts) {
             fail(Cause::Failed, "contact %u is not one of rank %u", rank, rank);
         if (!is_same(card.shape, options_.shape) || card.signal != options_.signal)
             fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
-        reach[rank] = card.contact;
+        contacts_[rank] = card.contact;
         identities[rank] = card.identity;
     }
-    engine_.fabric.connect(reach, engine_.ranks);
+    engine_.fabric.connect(contacts_, engine_.ranks);
     record_identity(engine_, options_);
     bool is_device = strncmp(options_.provider, "efa", 3) == 0;
     if (!is_device && is_one_host(identities, engine_.ranks)) {
@@ -209,6 +208,7 @@ void RankEngine::part() {
 }
 
 void RankEngine::close() {
+    bool is_stopped = __atomic_load_n(&stop_.stopped, __ATOMIC_ACQUIRE) != 0;
     __atomic_store_n(&engine_.is_over, 1u, __ATOMIC_RELEASE);
     if (has_threads_) threads_.join();
     watch_.stop();
@@ -216,6 +216,9 @@ void RankEngine::close() {
     lane_.reset();
     carrier_.reset();
     take_down(engine_);
+    // Of ranks that were killed; without them the job is over for the others too.
+    for (uint32_t rank = 0; is_stopped && rank < engine_.ranks; rank++)
+        remove_region(contacts_[rank]);
     free(sum_);
 }
 

@@ -59,6 +59,7 @@ private:
     double ticks_per_ns_ = 0;
     uint32_t thread_count_ = 0;
     Stop stop_ = {};
+    Contact contacts_[protocol::MAX_RANKS] = {};
     Engine engine_ = {};
     Threads threads_;
     bool has_threads_ = false;

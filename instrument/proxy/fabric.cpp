@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "stop.h"
 
@@ -111,6 +112,13 @@ bool Fabric::is_offered(const FabricOptions &options) {
     if (info == nullptr) return false;
     fi_freeinfo(info);
     return true;
+}
+
+void remove_region(Contact contact) {
+    constexpr char PREFIX[] = "fi_shm://";
+    auto *address = reinterpret_cast<char *>(contact.address);
+    address[sizeof contact.address - 1] = 0;
+    if (strncmp(address, PREFIX, sizeof PREFIX - 1) == 0) shm_unlink(address + sizeof PREFIX - 1);
 }
 
 void Fabric::choose(const FabricOptions &options) {

@@ -29,6 +29,10 @@ struct Contact {
     uint64_t base; // remote address of offset 0
 };
 
+// Provider shm names its shared memory after the address, and only an endpoint that is closed removes it: this does so
+// for one whose process was killed.
+void remove_region(Contact contact);
+
 struct Write {
     const void *source;
     uint32_t bytes;

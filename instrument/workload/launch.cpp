@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -114,15 +113,9 @@ private:
         }
     }
 
-    // Provider shm names its shared memory after the address, and only an endpoint that is closed removes it.
     void remove_regions() const {
-        constexpr char PREFIX[] = "fi_shm://";
-        for (uint32_t rank = 0; rank < ranks(); rank++) {
-            Contact contact = job_.contacts[rank];
-            auto *address = reinterpret_cast<char *>(contact.address);
-            address[sizeof contact.address - 1] = 0;
-            if (strncmp(address, PREFIX, sizeof PREFIX - 1) == 0) shm_unlink(address + sizeof PREFIX - 1);
-        }
+        for (uint32_t rank = 0; rank < ranks(); rank++)
+            remove_region(job_.contacts[rank]);
     }
 
     // A rank that a signal killed is the cause, whatever its peers noticed and said about it first.
