@@ -186,6 +186,13 @@ def notes(runs: Sequence[RunMeasures], *, allowed: frozenset[str] = frozenset())
     return _differing([run.noted for run in runs], allowed)
 
 
+def has_measure(side: Sequence[RunMeasures], name: str) -> bool:
+    """Some run of this side has it: a path without host stages has no ring, and nothing of the host to recover."""
+    if name == HOST:
+        return any(layer in run.layers_us for run in side for layer in ("ring", "proxy", "libfabric"))
+    return name in (STEP, MEDIAN) or any(name in run.layers_us for run in side)
+
+
 def start_order(first: Sequence[RunMeasures], second: Sequence[RunMeasures]) -> str | None:
     """Letters A and B in order of the runs' starts; None when two started at the same time, as copies do."""
     starts = sorted(

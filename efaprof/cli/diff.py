@@ -18,6 +18,7 @@ from efaprof.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from efaprof.analyzers.path_change import PathChange
     from efaprof.analyzers.profile import Profile
     from efaprof.report.diff_runs import ReadRun
 
@@ -53,6 +54,10 @@ def diff(
     allow: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="Compare although this differs, inject say. Repeatable.")
     ] = None,
+    unfenced: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Proxy against gdaki: a proxy run without fences, beside both. Repeatable."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 unless the step is shown to be no longer.")] = False,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Gates as JUnit test cases.")] = None,
     bench: Annotated[Path | None, typer.Option(metavar="FILE", help="B's times for github-action-benchmark.")] = None,
@@ -68,10 +73,12 @@ def diff(
 
     The unit is the run: record at least 3 on each side, one side after the other (A B B A A B). A regression is only
     what is shown to be one; what cannot be told passes unless --strict. Runs that are not comparable end with 5.
+    Runs with a proxy against runs whose kernel posts by itself: what the first predict of the second stands beside it.
     """
     from efaprof.analyzers.diff import Margins
     from efaprof.report.benchmark_json import diff_rows
     from efaprof.report.diff_json import diff_document
+    from efaprof.report.diff_paths import PATH_KEYS, path_document, path_sections
     from efaprof.report.diff_report import diff_report
     from efaprof.report.diff_sections import diff_heading, diff_sections
     from efaprof.report.progress import counting_bar
@@ -81,9 +88,15 @@ def diff(
     margins = Margins(parse_percent(fail_regression or margin), parse_percent(layer_margin))
     with counting_bar("reading runs", len(first) + len(second)) as advance:
         sides = [read_runs(side, advance) for side in (first, second)]
-    report = diff_report(*sides, margins=margins, allowed=frozenset(allow or ()))
+    allowed = frozenset(allow or ())
+    paths = _paths(sides, [first, second, unfenced or []])
+    report = diff_report(*sides, margins=margins, allowed=allowed | (PATH_KEYS if paths else frozenset()))
     heading, sections = diff_heading(report), diff_sections(report)
-    targets.write(diff_document(report), heading, sections)
+    document = diff_document(report)
+    if paths is not None:
+        sections[1:1] = path_sections(paths)
+        document |= {"paths": path_document(paths)}
+    targets.write(document, heading, sections)
     CiFiles(junit, bench).write("efaprof diff", report.gates, diff_rows(report.diff))
     append_summary(heading, sections)
     if fail_regression is not None or strict:
@@ -107,6 +120,25 @@ def _groups(words: Sequence[str], baseline: Sequence[str]) -> tuple[list[str], l
                 f"{twice[0]} stands twice on one side", hint="each run counts once: noise between runs is judged"
             )
     return first, second
+
+
+def _paths(sides: Sequence[Sequence[ReadRun]], paths: Sequence[Sequence[str]]) -> PathChange | None:
+    """What a comparison of a proxy with a kernel that posts says of the claim; None when it is no such comparison."""
+    from efaprof.report.diff_paths import is_across_paths, path_change
+
+    if not is_across_paths(*sides):
+        if paths[2]:
+            raise UsageError(
+                "--unfenced stands beside a proxy path and a kernel-posted path",
+                hint="efaprof diff PROXY... -- GDAKI...",
+            )
+        return None
+    kept = [path for side in paths for path in side if not Path(path).is_dir()]
+    if kept:
+        raise UsageError(
+            f"{kept[0]} is no run directory: a kept report cannot be replayed", hint="give the run directories"
+        )
+    return path_change(*([chosen_run(Path(path)) for path in side] for side in paths))
 
 
 def read_runs(

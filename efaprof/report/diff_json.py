@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from efaprof.analyzers.diff import has_measure
 from efaprof.analyzers.run_changes import MOST_RUNS, POWER
 from efaprof.report.gates_json import gate_rows
 from efaprof.trace.layers import Provenance
@@ -32,7 +33,9 @@ def diff_document(report: DiffReport) -> dict[str, Any]:
         "unit": "run",
         "test": "Welch t on log means of runs; Benjamini-Hochberg over layers",
         "margins": {"step": diff.margins.step, "layer": diff.margins.layer},
-        "measures": [_measure(one) for one in diff.measures],
+        "measures": [
+            _measure(one, [has_measure(side, one.name) for side in (diff.first, diff.second)]) for one in diff.measures
+        ],
         "noise": diff.noise,
         "recommended": {
             "runs": None if recommended is None or recommended > MOST_RUNS else recommended,
@@ -56,11 +59,11 @@ def _side(runs: Sequence[RunMeasures], verdicts: Mapping[str, int]) -> dict[str,
     }
 
 
-def _measure(one: MeasureChange) -> dict[str, Any]:
+def _measure(one: MeasureChange, is_there: Sequence[bool]) -> dict[str, Any]:
     return {
         "name": one.name,
-        "first_us": one.first_us,
-        "second_us": one.second_us,
+        "first_us": one.first_us if is_there[0] else None,
+        "second_us": one.second_us if is_there[1] else None,
         "change": {"value": one.change, "lo": one.lo, "hi": one.hi},
         "margin": one.margin,
         "false_discovery_rate": one.discovery_rate,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from efaprof.analyzers.diff import has_measure
 from efaprof.analyzers.limits import STEP, GateStatus
 from efaprof.analyzers.run_changes import MOST_RUNS
 from efaprof.report import units
@@ -13,6 +14,8 @@ from efaprof.report.sections import LEGEND, Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from efaprof.analyzers.diff import MeasureChange
     from efaprof.report.diff_report import DiffReport
 
@@ -56,20 +59,22 @@ def _changes(report: DiffReport) -> Table:
         "per token", f"A {MEASURED}", f"B {MEASURED}", f"change {DERIVED}", "95 %", "margin",
         f"could have shown {DERIVED}", "outcome",
     )  # fmt: skip
-    rows = tuple(_row(one) for one in report.diff.measures)
+    sides = report.diff.first, report.diff.second
+    rows = tuple(_row(one, [has_measure(side, one.name) for side in sides]) for one in report.diff.measures)
     return Table("per token", columns, rows, frozenset({"per token", "outcome"}))
 
 
-def _row(one: MeasureChange) -> tuple[str, ...]:
+def _row(one: MeasureChange, is_there: Sequence[bool]) -> tuple[str, ...]:
+    """A layer that a side's path does not have is absent there, not zero."""
+    times, is_compared = (one.first_us, one.second_us), all(is_there)
     return (
         one.name,
-        units.duration(one.first_us * _NS_PER_US),
-        units.duration(one.second_us * _NS_PER_US),
-        signed(one.change),
-        units.NONE if one.lo is None or one.hi is None else f"{signed(one.lo)} … {signed(one.hi)}",
+        *(units.duration(us * _NS_PER_US) if there else units.NONE for us, there in zip(times, is_there, strict=True)),
+        signed(one.change) if is_compared else units.NONE,
+        units.NONE if one.lo is None or one.hi is None or not is_compared else f"{signed(one.lo)} … {signed(one.hi)}",
         f"±{units.percent(one.margin)}",
         units.NONE if one.detectable is None else signed(one.detectable),
-        one.outcome.value,
+        one.outcome.value if is_compared else "absent",
     )
 
 
