@@ -19,7 +19,7 @@ from efaprof.session.checks import Check, State
 from efaprof.session.environment import NVTX_INJECTION
 from efaprof.session.probes import INTERPOSER, NVTX_LIBRARY
 from efaprof.session.size import format_size
-from efaprof.trace.layout import Clock
+from efaprof.trace.header import Clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

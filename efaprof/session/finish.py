@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from efaprof.session.plan import NOT_ASKED_FOR
 from efaprof.session.probes import ProbeName
 from efaprof.session.size import format_size
-from efaprof.trace.layout import SLOT_BYTES
+from efaprof.trace.header import SLOT_BYTES
 from efaprof.trace.manifest import ProbeState
 
 if TYPE_CHECKING:

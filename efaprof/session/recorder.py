@@ -21,7 +21,7 @@ from efaprof.session.log import Log
 from efaprof.session.nic import NicSampler
 from efaprof.session.probes import INTERPOSER, ProbeName
 from efaprof.session.ringname import ring_names
-from efaprof.trace.layout import Clock
+from efaprof.trace.header import Clock
 from efaprof.trace.manifest import DrainCounts, Manifest
 from efaprof.trace.rundir import LOG_NAME, RAW_DIR, SPILL_DIR
 

@@ -6,12 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from efaprof.session import host
 from efaprof.session.cpu import pid_namespace
 from efaprof.session.ringname import ring_names
-from efaprof.trace.layout import HEADER, HEADER_BYTES, MAGIC, SLOT_BYTES
+from efaprof.trace.header import HEADER_BYTES, MAGIC, SLOT_BYTES, unpack
 from efaprof.trace.rundir import RAW_DIR, RAW_SUFFIX
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ def count(run: Path) -> Tally:
     )
 
 
-def _is_thread(path: Path, header: np.void) -> bool:
+def _is_thread(path: Path, header: dict[str, int | bytes]) -> bool:
     """Not the recorder's file, not one that only counts losses (no slots), not what was kept of a file's front."""
     is_ours = bytes(header["producer"]) == PARENT.encode()
     return not is_ours and bool(header["capacity"]) and not path.name.endswith(_KEPT_SUFFIX)
@@ -82,7 +80,7 @@ def leftovers(folders: Iterable[Path]) -> list[Leftover]:
     return found
 
 
-def read_header(path: Path) -> np.void | None:
+def read_header(path: Path) -> dict[str, int | bytes] | None:
     """Header of a ring or raw file; None when it is not one of ours."""
     try:
         with path.open("rb") as file:
@@ -91,5 +89,5 @@ def read_header(path: Path) -> np.void | None:
         return None
     if len(page) < HEADER_BYTES:
         return None
-    header: np.void = np.frombuffer(page, HEADER)[0]
+    header = unpack(page)
     return header if header["magic"] == MAGIC else None

@@ -6,20 +6,13 @@ from enum import IntEnum
 
 import numpy as np
 
-MAGIC = 0x31524645
-FORMAT_VERSION = 0
-OLDEST_READABLE = 0
-SLOT_BYTES = 32
-HEADER_BYTES = 4096
+from efaprof.trace import header
+
+MAGIC, FORMAT_VERSION, OLDEST_READABLE = header.MAGIC, header.FORMAT_VERSION, header.OLDEST_READABLE
+SLOT_BYTES, HEADER_BYTES = header.SLOT_BYTES, header.HEADER_BYTES
+Clock = header.Clock
 NAME_MAX = 128
 CQ_MAX = 64
-
-
-class Clock(IntEnum):
-    """Which clock a ring's ticks are of."""
-
-    TSC = 1
-    MONOTONIC = 2
 
 
 class Shape(IntEnum):
@@ -215,20 +208,12 @@ CQ_IDLE = 6  # `what` of a CQ record that only reports empty polls
 
 HEADER = np.dtype(
     {
-        "names": [
-            "magic", "version", "slot_bytes", "clock", "capacity", "boot_id", "pid_ns", "pid", "tid", "start_ticks",
-            "process_start", "host", "comm", "producer", "head", "state", "dropped", "nested", "names_cut", "failed",
-            "tail", "first",
-        ],
-        "formats": [
-            "<u4", "<u4", "<u4", "<u4", "<u8", ("<u8", 2), "<u8", "<u4", "<u4", "<u8",
-            "<u8", "S64", "S16", "S16", "<u8", "<u4", "<u8", "<u8", "<u8", "<u8",
-            "<u8", "<u8",
-        ],
-        "offsets": [0, 4, 8, 12, 16, 24, 40, 48, 52, 56, 64, 72, 136, 152, 256, 264, 320, 328, 336, 344, 384, 392],
+        "names": [name for name, _, _ in header.FIELDS],
+        "formats": [header.numpy_format(letters) for _, letters, _ in header.FIELDS],
+        "offsets": [at for _, _, at in header.FIELDS],
         "itemsize": HEADER_BYTES,
     }
-)  # fmt: skip
+)
 
 _HEAD = [("t_end", "<u8"), ("dur", "<u4"), ("kind", "<u2"), ("x", "<u2")]
 HEAD = np.dtype(_HEAD)

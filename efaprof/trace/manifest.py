@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from efaprof.errors import TraceError
-from efaprof.trace.layout import FORMAT_VERSION, OLDEST_READABLE
+from efaprof.trace.header import FORMAT_VERSION, OLDEST_READABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
