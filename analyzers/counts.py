@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from efaprof.analyzers.gates import sorted_rows
 from efaprof.analyzers.intervals import IntervalSet, merge, union
 from efaprof.native_wide import NO_TIME
+from efaprof.trace import schema
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
@@ -40,29 +42,36 @@ def operation_spans(columns: Columns) -> dict[Layer, tuple[Times, Times]]:
 
 
 def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
-    """One row per (rank, step): `wall_ns`, and sums over the rank's operations.
+    """`count_steps` as a table."""
+    found = count_steps(chunk)
+    words = pl.Series(schema.StepKind.categories, dtype=schema.StepKind)
+    return pl.DataFrame(found | {"kind": words.gather(found["kind"])})
+
+
+def count_steps(chunk: DispatchChunk) -> Columns:
+    """One row per (rank, step) by rank and time: `kind`, `begin_ns`, `wall_ns`, and sums over the rank's operations.
 
     `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
     `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: the same of issuing;
     `clip_ns`: by how much deliveries preceded the return of their post, summed.
     """
-    columns, ranks = chunk.columns, chunk.steps["rank"].unique(maintain_order=True).to_list()
-    frames = []
-    for rank in ranks:
-        steps = chunk.steps.filter(pl.col("rank") == rank)
+    steps = sorted_rows([chunk.steps], ("rank", "begin_ns", "end_ns", "step", "kind"), by=2)
+    columns, parts = chunk.columns, []
+    for rank in np.unique(steps["rank"]):
+        rows = _rows(steps["rank"], rank)
         own = {name: values[_rows(columns["rank"], rank)] for name, values in columns.items()}
-        begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+        begin, end, number = steps["begin_ns"][rows], steps["end_ns"][rows], steps["step"][rows]
         busy = merge(_open(own["seen_ns"], own["return_ns"]), _open(own["done_ns"], own["told_ns"]))
-        counted = {
-            "proxy_busy_ns": busy.covered_within(begin, end),
-            "kernel_busy_ns": _open(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
-            **_sums(own, steps["step"].cast(pl.Int64).to_numpy()),
-        }
-        frames.append(
-            steps.select("rank", "step", "kind", "begin_ns", wall_ns=pl.col("end_ns") - pl.col("begin_ns"))
-            .with_columns(**{name: pl.Series(values) for name, values in counted.items()})
-        )  # fmt: skip
-    return pl.concat(frames) if frames else pl.DataFrame()
+        parts.append(
+            {
+                "proxy_busy_ns": busy.covered_within(begin, end),
+                "kernel_busy_ns": _open(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
+                **_sums(own, number),
+            }
+        )
+    summed = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]} if parts else {}
+    wall = steps["end_ns"] - steps["begin_ns"]
+    return {**{name: steps[name] for name in ("rank", "step", "kind", "begin_ns")}, "wall_ns": wall, **summed}
 
 
 def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:

@@ -9,16 +9,19 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.graph import EMPTY_CHUNK, build
-from efaprof.analyzers.replay import STANDARD, recoverable
+from efaprof.analyzers.replay import STANDARD, saved_ns
 from efaprof.analyzers.stamps import LAYERS, Limits
-from efaprof.analyzers.walk import WALKED_STAGES, walk, walk_job
+from efaprof.analyzers.walk import WALKED_STAGES, job_path, walk
 from efaprof.trace.layers import Layer
 from efaprof.trace.widerow import DispatchChunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from efaprof.analyzers.replay import Change
+    from efaprof.analyzers.walk import Columns, Walked
 
 WALKED = tuple(layer for layer in LAYERS if layer is not Layer.LAUNCH)
 _COSTS = (*(f"{layer}_ns" for layer in WALKED), *(f"{layer}_walked" for layer in WALKED_STAGES), "true_skew_ns")
@@ -34,42 +37,57 @@ class CriticalPath:
     _context: DispatchChunk = EMPTY_CHUNK
 
     def split(self, chunk: DispatchChunk) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
-        """(one row per rank and step, one per window, one per step of the job), as `split_chunk` gives them."""
-        found, windows, job, cut_edges = split_chunk(chunk, self._context, self.limits, self.changes)
-        self.cut_edges += cut_edges
+        """(one row per rank and step, one per window, one per step of the job).
+
+        The first has rank, step and the costs of `ChunkPath`; the others are those of efaprof.analyzers.walk.
+        """
+        path = split_chunk(chunk, self._context, self.limits, self.changes)
+        self.cut_edges += path.cut_edges
         self._context = last_steps(chunk)
-        return found, windows, job
+        keys = {"rank": path.walked.rank, "step": path.walked.step}
+        return pl.DataFrame(keys | path.costs), path.walked.windows, pl.DataFrame(path.job)
 
 
-def split_chunk(
-    chunk: DispatchChunk, context: DispatchChunk, limits: Limits, changes: Sequence[Change]
-) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame, int]:
-    """(one row per rank and step, one per window, one per step of the job, stamps that contradict each other).
+@dataclass(frozen=True, slots=True)
+class ChunkPath:
+    """Walks and replays of one chunk."""
 
-    The first has `<layer>_ns`, which sum to the step's wall time, `<layer>_overlapped_ns`, `<layer>_walked`,
-    true_skew_ns, walk_clip_ns and `<change>_recoverable_ns`; the others are those of efaprof.analyzers.walk.
-    `context` are the steps before the chunk's.
-    """
+    walked: Walked
+    costs: Columns  # of its rows: <layer>_ns, which sum to the wall time, <layer>_overlapped_ns, <layer>_walked,
+    # true_skew_ns, walk_clip_ns and <change>_recoverable_ns
+    job: Columns
+    cut_edges: int  # stamps that contradict each other
+
+
+def split_chunk(chunk: DispatchChunk, context: DispatchChunk, limits: Limits, changes: Sequence[Change]) -> ChunkPath:
+    """Costs of a chunk's steps; `context` are the steps before."""
     graph = build(chunk, context, limits)
-    walked, job = walk(graph), walk_job(graph)
-    found = (
-        walked.windows.group_by("rank", "step")
-        .agg(pl.sum(*_COSTS), walk_clip_ns=pl.sum("clip_ns"))
-        .join(walked.overlapped, on=["rank", "step"])
-    )
+    walked = walk(graph)
+    costs: Columns = {name: walked.total(name) for name in _COSTS}
+    costs = {name: values if name.endswith("_walked") else whole(values) for name, values in costs.items()}
+    costs |= {"walk_clip_ns": whole(walked.total("clip_ns")), **walked.overlaps}
     if changes:
-        found = found.join(recoverable(graph, changes), on=["rank", "step"])
-    return found, walked.windows, job, graph.events.cut_edges
+        costs |= saved_ns(graph, changes)
+    return ChunkPath(walked, costs, job_path(graph), graph.events.cut_edges)
+
+
+def whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Sums of whole numbers as such."""
+    found: NDArray[np.int64] = np.rint(values).astype(np.int64)
+    return found
 
 
 def last_steps(chunk: DispatchChunk) -> DispatchChunk:
     """The last step of every rank, with what belongs to it."""
-    last = chunk.steps.filter(pl.col("begin_ns") == pl.col("begin_ns").max().over("rank"))
-    numbers = last["step"].unique()
-    rows = np.flatnonzero(np.isin(chunk.columns["step"], numbers.to_numpy()))
+    rank, begin = chunk.steps["rank"].to_numpy(), chunk.steps["begin_ns"].to_numpy()
+    order = np.lexsort((begin, rank))
+    is_last = np.append(rank[order][1:] != rank[order][:-1], True)[: len(order)]
+    last = chunk.steps[np.sort(order[is_last])]
+    numbers, begin_ns = last["step"].to_numpy(), int(last["begin_ns"].to_numpy().min())
+    rows = np.flatnonzero(np.isin(chunk.columns["step"], numbers))
     return DispatchChunk(
         steps=last,
         operations={name: values[rows] for name, values in chunk.columns.items()},
-        waits=chunk.waits.filter(pl.col("step").is_in(numbers.implode())),
-        computes=chunk.computes.filter(pl.col("begin_ns") >= last["begin_ns"].min()),
+        waits=chunk.waits[np.flatnonzero(np.isin(chunk.waits["step"].to_numpy(), numbers))],
+        computes=chunk.computes[np.flatnonzero(chunk.computes["begin_ns"].to_numpy() >= begin_ns)],
     )

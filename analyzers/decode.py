@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
 from efaprof.analyzers.attribution import NS_PER_US, DecodeSplit, decode_split
 from efaprof.analyzers.by import PathBy
+from efaprof.analyzers.by_step import Costs, DecodeRows
 from efaprof.analyzers.critical import WALKED
 from efaprof.analyzers.features import run_features
 from efaprof.analyzers.quality import Failed, RunFacts, failed_tests
@@ -23,7 +25,6 @@ from efaprof.trace.layers import Layer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from efaprof.analyzers.profile import Profile
@@ -77,7 +78,7 @@ class Decode:
     """Everything said about the decode steps of a run."""
 
     split: DecodeSplit
-    step_costs: pl.DataFrame  # one row per (rank, step), of every kind
+    step_costs: Costs  # one row per (rank, step), of every kind
     latencies: dict[Layer, Spread]  # of one operation in each layer of its path
     kinds: tuple[KindCount, ...]
     stamped: float  # operations with every stage of their path, over operations
@@ -108,9 +109,9 @@ def decode(
     limits = limits or Limits()
     totals = Totals(Asked(limits, changes, path_by))
     totals.take(chunks)
-    if not totals.costs:
+    costs = totals.costs
+    if not len(costs):
         return None
-    costs = pl.concat(totals.costs, how="diagonal").with_columns(pl.selectors.ends_with("_ns").fill_null(0))
     split = decode_split(costs)
     if split is None:
         return None
@@ -141,12 +142,12 @@ def decode(
     )
 
 
-def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: pl.DataFrame) -> tuple[PathGroup, ...]:
+def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: Costs) -> tuple[PathGroup, ...]:
     if not parts:
         return ()
-    rows = len(costs.filter(pl.col("kind") == "decode"))
+    rows, ranks = DecodeRows(costs).count, costs["rank"].n_unique()
     # A rank has its steps, a step its ranks; everything else is a part of all of them.
-    shares = {PathBy.RANK: costs["rank"].n_unique(), PathBy.STEP: rows / max(costs["rank"].n_unique(), 1)}
+    shares = {PathBy.RANK: ranks, PathBy.STEP: rows / max(ranks, 1)}
     per = rows / (shares.get(by, 1) if by else 1) * NS_PER_US
     total = added(parts, ["key"])
     in_order = by in {PathBy.STEP, PathBy.LAYER, PathBy.RANK}
@@ -162,10 +163,11 @@ def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: pl.DataFrame) -
     )
 
 
-def _skew_by(parts: list[pl.DataFrame], costs: pl.DataFrame) -> tuple[LateRank, ...]:
+def _skew_by(parts: list[pl.DataFrame], costs: Costs) -> tuple[LateRank, ...]:
     if not parts:
         return ()
-    steps = costs.filter(pl.col("kind") == "decode").group_by(pl.col("rank").cast(pl.Int64)).agg(steps=pl.len())
+    ranks = pl.DataFrame({"rank": DecodeRows(costs)["rank"].astype(np.int64)})
+    steps = ranks.group_by("rank").agg(steps=pl.len())
     total = (
         added(parts, ["rank", "late_rank"])
         .join(steps, on="rank")

@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.stamps import LABEL, NO_TIME, NONE, Stamp
+from efaprof.analyzers.stamps import LABEL, Stamp
+from efaprof.native_wide import NO_TIME, NONE
 from efaprof.trace.layers import Layer
 from efaprof.trace.schema import CommandKind, WaitKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from efaprof.analyzers.stamps import Stamps
 
     Times = NDArray[np.int64]
     Ids = NDArray[np.int32]
+    Rows = dict[str, NDArray[np.int64]]
 
 _BARRIER = CommandKind.categories.to_list().index("barrier")
 _SIGNAL = CommandKind.categories.to_list().index("signal")
@@ -43,26 +47,44 @@ class Gates:
         return len(self.rank)
 
 
-def read_gates(waits: pl.DataFrame, stamps: Stamps) -> Gates:
+def sorted_rows(frames: Sequence[pl.DataFrame], names: Sequence[str], *, by: int) -> Rows:
+    """Columns of several tables as one, in order of the first ones; `part` says which table a row is of.
+
+    Enums are numbers; nulls are NO_TIME.
+    """
+    filled = [(number, frame) for number, frame in enumerate(frames) if len(frame)]
+    columns = {name: [_numbers(frame[name]) for _, frame in filled] for name in names}
+    columns["part"] = [np.full(len(frame), number) for number, frame in filled]
+    whole = {name: np.concatenate([np.empty(0, np.int64), *parts]) for name, parts in columns.items()}
+    order = np.lexsort([whole[name] for name in reversed(names[:by])])
+    return {name: values[order] for name, values in whole.items()}
+
+
+def _numbers(values: pl.Series) -> Times:
+    if isinstance(values.dtype, pl.Enum):
+        values = values.to_physical()
+    values = values.cast(pl.Int64)
+    return (values.fill_null(NO_TIME) if values.null_count() else values).to_numpy()
+
+
+def read_gates(waits: Sequence[pl.DataFrame], stamps: Stamps) -> Gates:
     """Gates with their edges: signals or barriers of the same layer and phase; for a flush the own completions."""
-    waits = waits.sort("rank", "end_ns", "begin_ns")
-    column = {name: waits[name].cast(pl.Int64).to_numpy() for name in ("rank", "step", "layer")}
-    phase = waits["phase"].to_physical().cast(pl.Int64).to_numpy()
-    kind = waits["kind"].to_physical().cast(pl.Int64).to_numpy()
-    begin, end = waits["begin_ns"].to_numpy(), waits["end_ns"].to_numpy()
+    names = ("rank", "end_ns", "begin_ns", "step", "layer", "phase", "kind", "signal_ns")
+    column = sorted_rows(waits, names, by=3)
+    phase, kind = column["phase"], column["kind"]
+    begin, end = column["begin_ns"], column["end_ns"]
     is_flush = kind == WaitKind.categories.to_list().index("flush")
     is_barrier = kind == WaitKind.categories.to_list().index("barrier")
     asked = _key(column["step"], column["layer"], phase, is_barrier, column["rank"])
     first, also = _inbound(np.where(is_flush, NONE, asked), end, stamps)
     rows = np.flatnonzero(is_flush)
     flushed = _flushed(column["rank"][rows], begin[rows], stamps)
-    own = np.full(len(waits), NONE, np.int32)
+    own = np.full(len(end), NONE, np.int32)
     own[rows] = flushed
     first, also = _with_own(first, also, own)
     ready = _latest(first, also, stamps.time)
     # The wait itself says when it was let go: when nothing found here came so late, the operation is missing.
-    told = waits["signal_ns"].fill_null(NO_TIME).to_numpy()
-    is_known = (ready != NO_TIME) & (ready >= told)
+    is_known = (ready != NO_TIME) & (ready >= column["signal_ns"])
     return Gates(
         rank=column["rank"],
         layer=column["layer"],

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
-from efaprof.analyzers.gates import read_gates
+from efaprof.analyzers.gates import read_gates, sorted_rows
 from efaprof.analyzers.intervals import IntervalSet, union
 from efaprof.analyzers.stamps import LABEL, Limits, Stamp, Stamps, read_stamps
 from efaprof.native_graph import EventGraph, Events
@@ -25,7 +24,7 @@ from efaprof.trace.widerow import DispatchChunk
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from efaprof.analyzers.gates import Gates
+    from efaprof.analyzers.gates import Gates, Rows
 
     Times = NDArray[np.int64]
     Ids = NDArray[np.int32]
@@ -38,6 +37,7 @@ class RankSteps:
     """Steps of one rank in order: marks[i] is the node where step i begins, marks[i + 1] where it ends."""
 
     rank: int
+    numbers: NDArray[np.int64]  # of the steps
     marks: NDArray[np.int64]
     time: Times
     is_context: NDArray[np.bool_]
@@ -54,17 +54,15 @@ class StepGraph:
     gates: Gates
     ranks: tuple[RankSteps, ...]
     frozen: NDArray[np.uint8]  # nodes of the context
-    steps: pl.DataFrame  # by rank and time, without the context
 
 
 def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Limits | None = None) -> StepGraph:
     """The graph of a chunk. `context` are the steps before it: chains lead into them, nothing of them is counted."""
     limits = limits or Limits()
     stamps = read_stamps(context.columns, chunk.columns, limits)
-    steps = pl.concat([context.steps.with_columns(is_context=True), chunk.steps.with_columns(is_context=False)])
-    steps = steps.sort("rank", "begin_ns")
-    computes = pl.concat([context.computes, chunk.computes]).sort("rank", "begin_ns", "end_ns")
-    gates = read_gates(pl.concat([context.waits, chunk.waits]), stamps)
+    steps = sorted_rows([context.steps, chunk.steps], ("rank", "begin_ns", "step", "end_ns"), by=2)
+    computes = sorted_rows([context.computes, chunk.computes], ("rank", "begin_ns", "end_ns"), by=3)
+    gates = read_gates([context.waits, chunk.waits], stamps)
     nodes = _Nodes(stamps, gates, computes, steps)
     ranks = tuple(nodes.lane(int(rank)) for rank in np.unique(nodes.step_rank))
     made = nodes.events(ranks, limits)
@@ -74,28 +72,27 @@ def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Li
         gates=gates,
         ranks=ranks,
         frozen=nodes.frozen(),
-        steps=steps.filter(~pl.col("is_context")).drop("is_context"),
     )
 
 
 class _Nodes:
     """Lays the nodes out: stages │ gate ends │ gate begins │ compute begins │ compute ends │ marks."""
 
-    def __init__(self, stamps: Stamps, gates: Gates, computes: pl.DataFrame, steps: pl.DataFrame) -> None:
+    def __init__(self, stamps: Stamps, gates: Gates, computes: Rows, steps: Rows) -> None:
         self._stamps, self._gates = stamps, gates
-        self._compute_rank = computes["rank"].cast(pl.Int64).to_numpy()
-        self._compute_begin, self._compute_end = computes["begin_ns"].to_numpy(), computes["end_ns"].to_numpy()
-        self.step_rank = steps["rank"].cast(pl.Int64).to_numpy()
-        self._step_begin, self._step_end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
-        self._is_context = steps["is_context"].to_numpy()
+        self._compute_rank = computes["rank"]
+        self._compute_begin, self._compute_end = computes["begin_ns"], computes["end_ns"]
+        self.step_rank, self._step_number = steps["rank"], steps["step"]
+        self._step_begin, self._step_end = steps["begin_ns"], steps["end_ns"]
+        self._is_context = steps["part"] == 0
         self.gate_base = len(stamps.time)
         begins = self.gate_base + gates.count
         self._gate_begin_base = begins
         self._compute_base = begins + gates.count
-        marks = self._compute_base + 2 * len(computes)
+        marks = self._compute_base + 2 * len(self._compute_rank)
         ranks = np.unique(self.step_rank)
         self._mark_base = {int(rank): marks + at for at, rank in self._mark_places(ranks)}
-        count = marks + len(steps) + len(ranks)
+        count = marks + len(self.step_rank) + len(ranks)
         more = count - len(stamps.time)
         self.time = np.concatenate([stamps.time, np.full(more, NO_TIME, np.int64)])
         self.before = np.concatenate([stamps.before, np.full(more, NONE, np.int32)])
@@ -136,6 +133,7 @@ class _Nodes:
         self._connect(rank, marks, gates, computes)
         return RankSteps(
             rank=rank,
+            numbers=self._step_number[steps],
             marks=marks,
             time=self.time[marks],
             is_context=is_context,

@@ -35,6 +35,23 @@ MOMENTS = ("nic_x", "nic_y", "nic_xx", "nic_xy")
 
 def step_outstanding(chunk: DispatchChunk, window: int | None) -> pl.DataFrame:
     """Per (rank, step): operations posted, in flight and at the limit, and moments of ln nic time by ln in flight."""
+    found = pl.DataFrame(_stretches(chunk, window))
+    return found.group_by("rank", "step").agg(pl.all().sum())
+
+
+def outstanding_at(chunk: DispatchChunk, window: int | None, rank: Times, step: Times) -> Columns:
+    """The same for these rows, of which each (rank, step) has one; 0 where nothing was posted."""
+    found = _stretches(chunk, window)
+    key, asked = found["rank"] << 32 | found["step"], rank << 32 | step
+    order = np.argsort(asked, kind="stable")
+    place = order[np.minimum(np.searchsorted(asked[order], key), len(asked) - 1)]
+    return {
+        name: np.bincount(place, values, len(asked)) for name, values in found.items() if name not in ("rank", "step")
+    }
+
+
+def _stretches(chunk: DispatchChunk, window: int | None) -> Columns:
+    """Sums over stretches of one ring's operations of one step."""
     columns = in_order(chunk.columns)
     seen, returned, done, told = (columns[f"{stamp}_ns"] for stamp in ("seen", "return", "done", "told"))
     if (is_posted := posted_by_kernel(columns)).any():
@@ -49,14 +66,11 @@ def step_outstanding(chunk: DispatchChunk, window: int | None) -> pl.DataFrame:
             place = {name: columns[name][rows] for name in ("rank", "step")}
             parts.append(_of_ring(place, seen[rows], returned[rows], done[rows], told[rows], window))
     if not parts:
-        return pl.DataFrame(schema={"rank": pl.Int64, "step": pl.Int64})
-    found = pl.concat(parts)
-    return found.group_by("rank", "step").agg(pl.all().sum())
+        return {name: np.empty(0, np.int64) for name in ("rank", "step")}
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
 
 
-def _of_ring(
-    place: Columns, seen: Times, returned: Times, done: Times, told: Times, window: int | None
-) -> pl.DataFrame:
+def _of_ring(place: Columns, seen: Times, returned: Times, done: Times, told: Times, window: int | None) -> Columns:
     """Sums over one ring's operations, a row for each stretch of one step."""
     posted = np.searchsorted(np.sort(returned), returned, side="right")
     # In a provider that delivers before the post returns, an operation is still its own company.
@@ -77,10 +91,9 @@ def _of_ring(
         found |= {"in_window": in_flight / window, "at_limit": is_limited}
     step = place["step"]
     starts = np.flatnonzero(np.append(True, step[1:] != step[:-1]))
-    return pl.DataFrame(
-        {name: values[starts].astype(np.int64) for name, values in place.items()}
-        | {name: np.add.reduceat(values, starts) for name, values in found.items()}
-    )
+    return {name: values[starts].astype(np.int64) for name, values in place.items()} | {
+        name: np.add.reduceat(values, starts) for name, values in found.items()
+    }
 
 
 def outstanding_features(by_step: ByStep | pl.DataFrame, batching: Batching) -> dict[str, Feature]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.stamps import LABEL, NONE, Stamp
+from efaprof.analyzers.stamps import LABEL, Stamp
 from efaprof.errors import UsageError
-from efaprof.native_graph import Scenario
+from efaprof.native_graph import NONE, Scenario
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
@@ -84,20 +84,20 @@ def recoverable(graph: StepGraph, changes: Sequence[Change]) -> pl.DataFrame:
 
     Rank-local; a single row may be negative when a step began earlier than it could go on, their sum is not.
     """
-    rows = [
-        pl.DataFrame({"rank": np.full(int((~own.is_context).sum()), own.rank)})
-        .with_columns(step=graph.steps.filter(pl.col("rank") == own.rank)["step"].cast(pl.Int64))
-        for own in graph.ranks
-    ]  # fmt: skip
+    own = [(one.rank, one.numbers[~one.is_context]) for one in graph.ranks]
+    rows = {"rank": np.repeat([rank for rank, _ in own], [len(steps) for _, steps in own])}
+    return pl.DataFrame({**rows, "step": np.concatenate([steps for _, steps in own]), **saved_ns(graph, changes)})
+
+
+def saved_ns(graph: StepGraph, changes: Sequence[Change]) -> dict[str, NDArray[np.int64]]:
+    """The columns of `recoverable`, by rank and time."""
     marks = np.concatenate([own.marks for own in graph.ranks])
     times = _replay(graph, changes, marks)
     begins = np.concatenate([np.append(~own.is_context, False) for own in graph.ranks])  # the last one ends
     steps = np.flatnonzero(begins)
     recorded = graph.events.events.time[marks]
     lengths = (recorded[steps + 1] - recorded[steps])[:, None] - (times[steps + 1] - times[steps])
-    return pl.concat(rows).with_columns(
-        pl.Series(f"{change.name}_recoverable_ns", lengths[:, number]) for number, change in enumerate(changes)
-    )
+    return {f"{change.name}_recoverable_ns": lengths[:, number] for number, change in enumerate(changes)}
 
 
 def replayed(graph: StepGraph, change: Change) -> NDArray[np.int64]:

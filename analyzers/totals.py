@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.counts import operation_spans, posted_by_kernel, step_counts
+from efaprof.analyzers.counts import count_steps, operation_spans, posted_by_kernel
 from efaprof.analyzers.critical import WALKED, last_steps, split_chunk
 from efaprof.analyzers.graph import EMPTY_CHUNK
 from efaprof.analyzers.layers import LayerSplitter
-from efaprof.analyzers.outstanding import step_outstanding
+from efaprof.analyzers.outstanding import outstanding_at
 from efaprof.analyzers.spread import SpreadTotals
+from efaprof.analyzers.walk import NOBODY
 from efaprof.native_wide import NO_TIME
 from efaprof.trace import schema
+from efaprof.trace.steptable import StepTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 _STAGES = ("publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns")
 _POSTED_STAGES = ("publish_ns", "return_ns", "done_ns")
+_DECODE = schema.StepKind.categories.to_list().index("decode")
 _KINDS = len(schema.CommandKind.categories)
 _MOST_WORKERS = 4  # each holds the graph of a chunk
 _FOLD = 64  # frames, before they are added up
@@ -53,9 +56,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """One chunk along its critical path; what is counted is that of decode steps."""
+    """One chunk along its critical path; what is summed is that of decode steps."""
 
-    costs: pl.DataFrame  # one row per (rank, step)
+    costs: Columns  # one row per (rank, step)
     late: pl.DataFrame  # per (rank, late_rank)
     groups: pl.DataFrame | None
     job: dict[Layer, int]  # ns, summed over steps
@@ -68,7 +71,7 @@ class Totals:
     """Sums over chunks."""
 
     asked: Asked
-    costs: list[pl.DataFrame] = field(default_factory=list)
+    costs: StepTable = field(default_factory=lambda: StepTable({"kind": schema.StepKind}))  # one row per (rank, step)
     late: list[pl.DataFrame] = field(default_factory=list)
     groups: list[pl.DataFrame] = field(default_factory=list)
     job: dict[Layer, int] = field(default_factory=dict)
@@ -85,7 +88,7 @@ class Totals:
         for chunk, walked in _walked(chunks, self.asked):
             self._count(chunk)
             if walked is None:
-                self.costs.append(_with_outstanding(splitter.split(chunk), chunk, self.asked))
+                self.costs.append(_swept(chunk, splitter, self.asked))
             else:
                 self._add(walked)
 
@@ -134,32 +137,40 @@ def _walked(chunks: Iterable[DispatchChunk], asked: Asked) -> Iterator[tuple[Dis
 
 
 def _walk(chunk: DispatchChunk, context: DispatchChunk, asked: Asked) -> Walked:
-    found, windows, job, cut_edges = split_chunk(chunk, context, asked.limits, asked.changes)
-    decode = chunk.steps.filter(pl.col("kind") == "decode").select(pl.col("rank", "step").cast(pl.Int64))
-    windows = windows.join(decode, on=["rank", "step"], how="semi")
-    groups = None
-    if asked.path_by is not None:
-        sums = pl.sum("wall_ns", *(f"{layer}_ns" for layer in WALKED))
-        groups = windows.group_by(pl.col(asked.path_by.value).alias("key")).agg(sums, windows=pl.len().cast(pl.Int64))
-    late = windows.filter(pl.col("late_rank").is_not_null())
-    job = job.filter(pl.col("step").is_in(decode["step"].unique().implode()))
-    counts = step_counts(chunk)
-    found = found.with_columns(pl.col(name).cast(counts.schema[name]) for name in ("rank", "step"))
+    path, counted = split_chunk(chunk, context, asked.limits, asked.changes), count_steps(chunk)
+    rank, step = path.walked.rank, path.walked.step
+    is_decode = counted["kind"] == _DECODE  # both by rank and time
+    windows = path.walked.columns
+    rows = np.flatnonzero(is_decode[path.walked.row])
+    late = rows[windows["late_rank"][rows] != NOBODY]
+    skew = {name: windows[name][late] for name in ("late_rank", "skew_ns", "true_skew_ns")}
+    steps = np.flatnonzero(np.isin(path.job["step"], step[is_decode]))
     return Walked(
-        costs=_with_outstanding(counts.join(found, on=["rank", "step"], how="left"), chunk, asked),
-        late=late.group_by("rank", "late_rank").agg(pl.sum("skew_ns", "true_skew_ns")),
-        groups=groups,
-        job={layer: int(job[f"{layer}_ns"].sum()) for layer in WALKED},
-        job_steps=len(job),
-        cut_edges=cut_edges,
+        costs=counted | path.costs | outstanding_at(chunk, asked.limits.window, rank, step),
+        late=added([pl.DataFrame({"rank": rank[path.walked.row[late]], **skew})], ["rank", "late_rank"]),
+        groups=None if asked.path_by is None else _grouped(path.walked.windows[rows], asked.path_by),
+        job={layer: int(path.job[f"{layer}_ns"][steps].sum()) for layer in WALKED},
+        job_steps=len(steps),
+        cut_edges=path.cut_edges,
     )
 
 
-def _with_outstanding(costs: pl.DataFrame, chunk: DispatchChunk, asked: Asked) -> pl.DataFrame:
-    in_flight = step_outstanding(chunk, asked.limits.window)
-    in_flight = in_flight.with_columns(pl.col(name).cast(costs.schema[name]) for name in ("rank", "step"))
-    joined = costs.join(in_flight, on=["rank", "step"], how="left", maintain_order="left")
-    return joined.with_columns(pl.selectors.ends_with("_ns").fill_null(0))
+def _grouped(windows: pl.DataFrame, by: PathBy) -> pl.DataFrame:
+    sums = pl.sum("wall_ns", *(f"{layer}_ns" for layer in WALKED))
+    return windows.group_by(pl.col(by.value).alias("key")).agg(sums, windows=pl.len().cast(pl.Int64))
+
+
+def _swept(chunk: DispatchChunk, splitter: LayerSplitter, asked: Asked) -> Columns:
+    """Costs by the exclusive sweep."""
+    table = splitter.split(chunk)
+    columns: Columns = {name: _filled(table[name]) for name in table.columns}
+    return columns | outstanding_at(chunk, asked.limits.window, columns["rank"], columns["step"])
+
+
+def _filled(values: pl.Series) -> NDArray[np.int64]:
+    if isinstance(values.dtype, pl.Enum):
+        values = values.to_physical()
+    return values.cast(pl.Int64).fill_null(0).to_numpy()
 
 
 def _folded(frames: list[pl.DataFrame], keys: list[str]) -> list[pl.DataFrame]:

@@ -21,17 +21,22 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.intervals import IntervalSet, union
-from efaprof.analyzers.stamps import LABEL, LAYERS, NO_TIME, Stamp
+from efaprof.analyzers.stamps import LABEL, LAYERS, Stamp
 from efaprof.native_graph import WINDOW
+from efaprof.native_wide import NO_TIME
 from efaprof.trace.layers import Layer
 from efaprof.trace.schema import Phase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
     from numpy.typing import NDArray
 
     from efaprof.analyzers.graph import RankSteps, StepGraph
 
     Times = NDArray[np.int64]
+    Columns = dict[str, NDArray[Any]]
 
 NOBODY = -1
 # Which stages say that an operation's time in a layer is on the path.
@@ -58,59 +63,99 @@ _SPANS: tuple[tuple[Layer, Stamp, Stamp], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Rank-local walks of a chunk."""
+    """Rank-local walks of a chunk; its rows are the steps of all ranks by rank and time, without the context."""
 
-    windows: pl.DataFrame  # one row per gate and per stretch after a step's last gate
-    overlapped: pl.DataFrame  # one row per (rank, step): <layer>_overlapped_ns = U − C
+    rank: NDArray[np.int64]  # of each row
+    step: NDArray[np.int64]
+    columns: Columns  # one entry per gate and per stretch after a step's last gate; NOBODY where there is none
+    row: NDArray[np.int64]  # that each window belongs to
+    overlaps: Columns  # <layer>_overlapped_ns = U − C of each row
+
+    @property
+    def windows(self) -> pl.DataFrame:
+        """Windows as a table.
+
+        rank, step, end_ns, wall_ns; layer and phase of the gate (null after the last one); peer and channel of the
+        operation that let it go (null: none did); `<layer>_ns`, which sum to wall_ns; `<layer>_walked`, the operations
+        on the path there, those that the window cuts in part; true_skew_ns, the part of skew in which the late rank
+        computed; late_rank and clip_ns.
+        """
+        series = {name: pl.Series(values) for name, values in self.columns.items()}
+        for name in ("layer", "phase", "peer", "channel", "late_rank"):
+            if (is_null := self.columns[name] == NOBODY).any():
+                series[name] = series[name].set(pl.Series(is_null), None)
+        words = pl.Series(Phase.categories, dtype=Phase)
+        return pl.DataFrame({"rank": self.rank[self.row], "step": self.step[self.row], **series}).with_columns(
+            phase=words.gather(series["phase"])
+        )
+
+    @property
+    def overlapped(self) -> pl.DataFrame:
+        """One row per (rank, step): `<layer>_overlapped_ns`."""
+        return pl.DataFrame({"rank": self.rank, "step": self.step, **self.overlaps})
+
+    def total(self, name: str) -> NDArray[np.float64]:
+        """Sum of a column of windows in each row."""
+        return np.bincount(self.row, self.columns[name], len(self.rank)).astype(np.float64)
 
 
 def walk(graph: StepGraph) -> Walked:
     """The rank-local walk of every step that is not context.
 
-    `windows` has rank, step, end_ns, wall_ns; layer and phase of the gate (null after the last one); peer and channel
-    of the operation that let it go (null: none did); `<layer>_ns`, which sum to wall_ns; `<layer>_walked`, the
-    operations on the path there, those that the window cuts in part; true_skew_ns, the part of skew in which the late
-    rank computed; late_rank and clip_ns. An operation walked over only in the next chunk adds nothing to U here.
+    An operation walked over only in the next chunk adds nothing to U here.
     """
-    windows, overlapped = [], []
+    windows, rows, overlaps, ranks, steps = [], [], [], [], []
+    done = 0
     for own in graph.ranks:
         found, step, visited = _walk_rank(graph, own)
+        numbers = own.numbers[~own.is_context]
         windows.append(found)
-        overlapped.append(_overlapped(graph, own, found, step, visited))
-    return Walked(pl.concat(windows), pl.concat(overlapped))
+        rows.append(step - int(own.is_context.sum()) + done)
+        overlaps.append(_overlapped(graph, own, found, step, visited))
+        ranks.append(np.full(len(numbers), own.rank))
+        steps.append(numbers)
+        done += len(numbers)
+    return Walked(
+        np.concatenate(ranks), np.concatenate(steps), _joined(windows), np.concatenate(rows), _joined(overlaps)
+    )
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    return {name: np.concatenate([one[name] for one in parts]) for name in parts[0]}
 
 
 def walk_job(graph: StepGraph) -> pl.DataFrame:
+    """The job's walk as a table."""
+    return pl.DataFrame(job_path(graph))
+
+
+def job_path(graph: StepGraph) -> Columns:
     """One row per step: `<layer>_ns` from the end of the rank that ended last, back to the last end of the step before.
 
     Steps are matched by their number. Without a step before, the walk goes back to the first begin.
     """
-    marks = pl.concat(
-        pl.DataFrame({"step": _numbers(graph, own), "begin_ns": own.time[:-1][~own.is_context],
-                      "end_ns": own.time[1:][~own.is_context], "node": own.marks[1:][~own.is_context]})
-        for own in graph.ranks
-    )  # fmt: skip
-    ends = (
-        marks.group_by("step")
-        .agg(pl.col("node").sort_by("end_ns").last(), pl.max("end_ns"), pl.min("begin_ns"))
-        .sort("step")
-    )
-    begins, end = ends["begin_ns"].to_numpy(), ends["end_ns"].to_numpy()
+    number = np.concatenate([own.numbers[~own.is_context] for own in graph.ranks])
+    begin = np.concatenate([own.time[:-1][~own.is_context] for own in graph.ranks])
+    end = np.concatenate([own.time[1:][~own.is_context] for own in graph.ranks])
+    node = np.concatenate([own.marks[1:][~own.is_context] for own in graph.ranks])
+    # Of those that ended at one time the first rank's.
+    order = np.lexsort((-np.arange(len(number)), end, number))
+    number, begin, end, node = number[order], begin[order], end[order], node[order]
+    starts = np.flatnonzero(np.append(True, number[1:] != number[:-1])[: len(number)])
+    last = np.append(starts, len(number))[1:] - 1
+    begins = np.minimum.reduceat(begin, starts) if len(starts) else begin
+    step, end, node = number[starts], end[last], node[last]
     low = np.maximum(np.append(NO_TIME, end[:-1]), begins.min(initial=np.iinfo(np.int64).max))
     before = [own.time[:-1][~own.is_context][:1] for own in graph.ranks]
     has_context = any(own.is_context.any() for own in graph.ranks)
     low[:1] = max(times.max() for times in before) if has_context else begins[:1]
-    asked = np.zeros(len(ends), WINDOW)
-    asked["low"], asked["start"], asked["rank"] = low, ends["node"].to_numpy(), NOBODY
+    asked = np.zeros(len(step), WINDOW)
+    asked["low"], asked["start"], asked["rank"] = low, node, NOBODY
     found = graph.events.walk(asked, np.zeros(max(graph.stamps.count, 1), np.uint8))
-    return pl.DataFrame({"step": ends["step"], "wall_ns": ends["end_ns"].to_numpy() - low, **_layers(found)})
+    return {"step": step, "wall_ns": end - low, **_layers(found)}
 
 
-def _numbers(graph: StepGraph, own: RankSteps) -> NDArray[np.int64]:
-    return graph.steps.filter(pl.col("rank") == own.rank)["step"].cast(pl.Int64).to_numpy()
-
-
-def _walk_rank(graph: StepGraph, own: RankSteps) -> tuple[pl.DataFrame, NDArray[np.int64], NDArray[np.uint8]]:
+def _walk_rank(graph: StepGraph, own: RankSteps) -> tuple[Columns, NDArray[np.int64], NDArray[np.uint8]]:
     """Windows of one rank, the position of each one's step, and the operations walked over."""
     gates = graph.gates
     end = gates.end[own.gates]
@@ -128,44 +173,29 @@ def _walk_rank(graph: StepGraph, own: RankSteps) -> tuple[pl.DataFrame, NDArray[
     asked["rank"] = own.rank
     visited = np.zeros(max(graph.stamps.count, 1), np.uint8)
     found = graph.events.walk(asked, visited)
-    at = np.append(step, tails)
-    number = np.full(len(own.is_context), NOBODY)
-    number[~own.is_context] = _numbers(graph, own)
     operation = found["operation"]
     columns = graph.stamps.columns
     end = np.append(end, own.time[1:][tails])
-    is_tail = np.arange(len(asked)) >= len(rows)
-    nobody = is_tail | (operation == NOBODY)
-    frame = pl.DataFrame(
-        {
-            "rank": np.full(len(asked), own.rank),
-            "step": number[at],
-            "end_ns": end,
-            "wall_ns": end - asked["low"],
-            "layer": _masked(np.append(gates.layer[rows], tails * 0), is_tail),
-            "phase": _masked(np.append(gates.phase[rows], tails * 0), is_tail),
-            "peer": _masked(_taken(columns["rank"], operation), nobody),
-            "channel": _masked(_taken(columns["channel"], operation), nobody),
-            **_layers(found),
-            **{
-                f"{layer}_walked": found["walked"][:, list(stages)].sum(axis=1)
-                for layer, stages in WALKED_STAGES.items()
-            },
-            "true_skew_ns": found["late_own_ns"],
-            "clip_ns": found["clip_ns"],
-            "late_rank": _masked(found["late_rank"].astype(np.int64), found["late_rank"] == NOBODY),
-        }
-    )
-    words = pl.Series(Phase.categories, dtype=Phase)
-    return frame.with_columns(phase=words.gather(frame["phase"])), at, visited
+    after_last = np.full(len(tails), NOBODY)
+    nobody = (np.arange(len(asked)) >= len(rows)) | (operation == NOBODY)
+    windows = {
+        "end_ns": end,
+        "wall_ns": end - asked["low"],
+        "layer": np.append(gates.layer[rows], after_last),
+        "phase": np.append(gates.phase[rows], after_last),
+        "peer": np.where(nobody, NOBODY, _taken(columns["rank"], operation)),
+        "channel": np.where(nobody, NOBODY, _taken(columns["channel"], operation)),
+        **_layers(found),
+        **{f"{layer}_walked": found["walked"][:, list(stages)].sum(axis=1) for layer, stages in WALKED_STAGES.items()},
+        "true_skew_ns": found["late_own_ns"],
+        "clip_ns": found["clip_ns"],
+        "late_rank": found["late_rank"].astype(np.int64),
+    }
+    return windows, np.append(step, tails), visited
 
 
 def _taken(values: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.int64]:
     return values[rows] if len(values) else np.full(len(rows), NOBODY)
-
-
-def _masked(values: NDArray[np.int64], is_null: NDArray[np.bool_]) -> pl.Series:
-    return pl.Series(values).set(pl.Series(is_null), None) if is_null.any() else pl.Series(values)
 
 
 def _layers(found: NDArray[np.void]) -> dict[str, NDArray[np.int64]]:
@@ -178,8 +208,8 @@ def _layers(found: NDArray[np.void]) -> dict[str, NDArray[np.int64]]:
 
 
 def _overlapped(
-    graph: StepGraph, own: RankSteps, walked: pl.DataFrame, step: NDArray[np.int64], visited: NDArray[np.uint8]
-) -> pl.DataFrame:
+    graph: StepGraph, own: RankSteps, walked: Columns, step: NDArray[np.int64], visited: NDArray[np.uint8]
+) -> Columns:
     """U − C: how long a layer was open somewhere among the operations walked over, beyond its part of the path."""
     stamps, rows = graph.stamps, np.flatnonzero(visited)
     spans: dict[Layer, list[tuple[Times, Times]]] = {}
@@ -201,9 +231,9 @@ def _overlapped(
     begin, end = own.time[:-1][is_own], own.time[1:][is_own]
     columns = {}
     for layer, spans_of in opened.items():
-        cost = np.bincount(step, walked[f"{layer}_ns"].to_numpy(), len(is_own))[is_own]
+        cost = np.bincount(step, walked[f"{layer}_ns"], len(is_own))[is_own]
         columns[f"{layer}_overlapped_ns"] = spans_of.covered_within(begin, end) - cost.astype(np.int64)
-    return pl.DataFrame({"rank": np.full(len(begin), own.rank), "step": _numbers(graph, own), **columns})
+    return columns
 
 
 def _gaps(graph: StepGraph, rows: NDArray[np.intp]) -> tuple[Times, Times]:

@@ -58,7 +58,7 @@ def annotated_section(
         mismatches=0,
         missing_ranks=missing_ranks(runs[0][0].manifest, decode.split.ranks),
         found=_merged(steps),
-        tokens=tokens_of(decode.step_costs),
+        tokens=tokens_of(costs.frame),
     )
 
 

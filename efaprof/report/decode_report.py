@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
 
+from efaprof.analyzers.by_step import DecodeRows
 from efaprof.analyzers.decode import Decode, Host, decode
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
@@ -150,7 +152,7 @@ def _predicted(run: Run, found: Decode) -> float | None:
     options = DispatchOptions.from_fingerprint(run.manifest.fingerprint)
     if options is None:
         return None
-    steps = found.step_costs.filter(pl.col("kind") == "decode")["step"].unique().to_list()
+    steps = np.unique(DecodeRows(found.step_costs)["step"]).tolist()
     totals = [counts.total for step in steps for counts in options.step_counts(step)]
     return sum(totals) / len(totals)
 

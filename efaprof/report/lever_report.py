@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from efaprof.analyzers.batches import Estimate
+    from efaprof.analyzers.by_step import Costs
     from efaprof.analyzers.rules import Feature
     from efaprof.report.attribution_report import AttributionReport
 
@@ -98,7 +99,7 @@ def _point(report: AttributionReport, levers: Sequence[str]) -> Point:
     return Point(report.run.runs[0], mean, axes, settings)
 
 
-def _communication(costs: pl.DataFrame) -> tuple[Estimate, int]:
+def _communication(costs: Costs) -> tuple[Estimate, int]:
     """T of a decode step, mean over ranks, µs; and the number of batches behind its interval."""
     own = [f"{layer}_ns" for layer in (Layer.COMPUTE, Layer.LAUNCH) if f"{layer}_ns" in costs.columns]
     by_step = (

@@ -6,6 +6,7 @@ It stays in memory up to a bound, beyond it in a temporary file that nobody else
 from __future__ import annotations
 
 import tempfile
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class StepTable:
         """`enums` names the columns that hold numbers of words."""
         self._enums = dict(enums or {})
         self._file = tempfile.SpooledTemporaryFile(max_size=spill_bytes)  # noqa: SIM115 - closed with the table
+        weakref.finalize(self, self._file.close)
         self._end = 0
         self._rows = 0
         self._pieces: list[tuple[int, dict[str, int]]] = []  # rows, and where each column begins
