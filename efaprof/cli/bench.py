@@ -11,6 +11,7 @@ import typer
 
 from efaprof import env
 from efaprof.cli.bench_ring import ring
+from efaprof.cli.limits import limits
 from efaprof.cli.quantities import parse_seconds
 from efaprof.errors import EfaprofError, RecordError, UsageError
 from efaprof.instrument.device import Tuning, dtype_for
@@ -38,10 +39,12 @@ _POSTING, _TUNING = _DEFAULTS.posting, _DEFAULTS.tuning
 def register(app: typer.Typer) -> None:
     """Add `bench` and its commands to the command line."""
     bench = typer.Typer(
-        help="Run the instrumented dispatch path, or its ring alone, on this machine.", no_args_is_help=True
+        help="Run the instrumented dispatch path, its ring alone, or what EFA refuses, on this machine.",
+        no_args_is_help=True,
     )
     bench.command("dispatch")(dispatch)
     bench.command("ring")(ring)
+    bench.command("limits")(limits)
     app.add_typer(bench, name="bench")
 
 
@@ -118,9 +121,9 @@ def dispatch(
         more = ["-o", str(target), *(["--libfabric", str(libfabric)] if libfabric else [])]
         _emulate(options, emulate, [*more, *(flag for flag, is_set in flags.items() if is_set)])
     argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
-    chosen = libfabric.absolute() if libfabric else _offering(options.provider)
+    chosen = libfabric.absolute() if libfabric else offering_of(options.provider)
     if no_record:
-        _run_bare(argv, chosen)
+        run_bare(argv, chosen)
     _record(options, argv, chosen, output=target, force=force)
 
 
@@ -128,7 +131,7 @@ def _provider(path: DispatchPath) -> str:
     return POSTED_PROVIDER if path is DispatchPath.GDAKI else _DEFAULTS.provider
 
 
-def _offering(provider: str) -> Path | None:
+def offering_of(provider: str) -> Path | None:
     """A libfabric with the provider; every one has those that need no device, and asking takes half a second."""
     if provider not in DEVICE_PROVIDERS:
         return None
@@ -138,7 +141,7 @@ def _offering(provider: str) -> Path | None:
     return Path(found.path) if found else None
 
 
-def _run_bare(argv: tuple[str, ...], libfabric: Path | None) -> NoReturn:
+def run_bare(argv: tuple[str, ...], libfabric: Path | None) -> NoReturn:
     """Become the program."""
     from efaprof.session.environment import PRELOAD, choosing, inherited, merge_preload
 

@@ -65,7 +65,10 @@ struct Library {
 template <typename Function> void find(void *library, const char *name, Function *&function, bool is_needed = true) {
     *reinterpret_cast<void **>(&function) = dlsym(library, name);
     if (function == nullptr && is_needed)
-        fail(Cause::Refused, "the installed rdma-core is too old to hand out queues: no %s (it came with 59)", name);
+        fail(Cause::Refused,
+             "the installed rdma-core hands out no queues: it lacks %s (of version 59); run on an emulated device with "
+             "--emulate",
+             name);
 }
 
 void load(Library &found) {

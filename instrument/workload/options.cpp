@@ -42,6 +42,9 @@ constexpr const char *HELP =
     "  --timeout S             fail when a lane waits that long for a peer\n"
     "  --seed N --json\n"
     "\n"
+    "usage: efaprof-dispatch limits [--queues SOURCE] [--json]\n"
+    "What a kernel cannot do on EFA, shown failing: atomic signals, a receiver that expects order, two local pieces.\n"
+    "\n"
     "usage: efaprof-dispatch ring [--device cpu|cuda] [--commands N] [--trips N] [--json]\n"
     "Speed of the ring alone, between two threads, or between a GPU's kernel and a thread.\n";
 
@@ -141,10 +144,9 @@ Path path_of(const char *text) {
 }
 
 QueueSource source_of(const char *text) {
-    if (strcmp(text, "auto") == 0) return QueueSource::Auto;
-    if (strcmp(text, "libfabric") == 0) return QueueSource::Libfabric;
-    if (strcmp(text, "verbs") == 0) return QueueSource::Verbs;
-    refuse("--queues must be auto, libfabric or verbs, not %s", text);
+    QueueSource source;
+    if (!parse_source(text, source)) refuse("--queues must be auto, libfabric or verbs, not %s", text);
+    return source;
 }
 
 bool counts_of(const char *text) {
@@ -328,6 +330,19 @@ void take(Options &options, int code, const char *text) {
 }
 
 } // namespace
+
+bool parse_source(const char *text, QueueSource &source) {
+    constexpr struct {
+        const char *name;
+        QueueSource source;
+    } SOURCES[] = {{"auto", QueueSource::Auto}, {"libfabric", QueueSource::Libfabric}, {"verbs", QueueSource::Verbs}};
+    for (const auto &one : SOURCES) {
+        if (strcmp(text, one.name) != 0) continue;
+        source = one.source;
+        return true;
+    }
+    return false;
+}
 
 const char *signal_name(SignalMode mode) {
     switch (mode) {

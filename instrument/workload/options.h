@@ -64,6 +64,8 @@ struct Options {
 // on stderr and exit code 2 when it is wrong, with 0 after --help.
 Options parse_options(int count, char **words);
 
+// False when it names none.
+bool parse_source(const char *text, QueueSource &source);
 const char *signal_name(SignalMode mode);
 
 } // namespace efaprof::dispatch

@@ -191,6 +191,7 @@ TABLE = {
         ("--steps", "5", "--warmup", "1", "--layers", "2", "--compute-us", "0", "-o", "bench"),
         r"5 steps of 2 layers.*verified",
     ),
+    "bench limits": (("--emulate", "latency=10us,reorder=0.5"), r"atomic fetch-add +fails .*\n.*order +fails "),
     "bench ring": (("--commands", "20000", "--trips", "500"), r"pushed and verified"),
     "tax": ((), r"ms/token"),
     "model": ((), r"14\.789"),
