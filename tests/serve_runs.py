@@ -102,6 +102,8 @@ class Server:
         """Exit code."""
         code = self.process.wait(SECONDS)
         self._reader.join(SECONDS)
+        if self.process.stderr is not None:
+            self.process.stderr.close()
         return code
 
 
