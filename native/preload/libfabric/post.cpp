@@ -10,13 +10,18 @@
 namespace efaprof::ofi {
 namespace {
 
-__attribute__((noinline)) void finish(Thread &thread, const Op &op, uint64_t t_begin, uint64_t t_end, ssize_t ret,
-                                      uint8_t nest) {
-    if (!recording()) return;
+__attribute__((noinline)) void finish_tried(Thread &thread, const Op &op, uint64_t t_begin, uint64_t t_end, ssize_t ret,
+                                            uint8_t nest) {
     if (ret == -FI_EAGAIN) return retry_later(thread, op, t_begin, t_end, nest);
     Retry tried;
-    if (__builtin_expect(thread.retries != 0, 0) && retry_ended(thread, op, &tried))
-        return write_op(thread, op, tried.t_first, t_end, ret, tried.attempts, nest);
+    if (retry_ended(thread, op, &tried)) return write_op(thread, op, tried.t_first, t_end, ret, tried.attempts, nest);
+    write_op(thread, op, t_begin, t_end, ret, 0, nest);
+}
+
+inline void finish(Thread &thread, const Op &op, uint64_t t_begin, uint64_t t_end, ssize_t ret, uint8_t nest) {
+    if (!recording()) return;
+    if (__builtin_expect(ret == -FI_EAGAIN || thread.retries != 0, 0))
+        return finish_tried(thread, op, t_begin, t_end, ret, nest);
     write_op(thread, op, t_begin, t_end, ret, 0, nest);
 }
 
