@@ -39,7 +39,7 @@ STAGES = (
         Layer.KERNEL,
         "enter_ns",
         "publish_ns",
-        ("ring", "seq", "step", "layer"),
+        ("ring", "seq", "step", "layer", "bytes"),
         "entered → command published, or the kernel's own doorbell rung",
     ),
     Stage(Layer.RING, "publish_ns", "seen_ns", ("seq",), "published → seen by the proxy"),
@@ -47,8 +47,10 @@ STAGES = (
     Stage("fence", "held_ns", "fenced_ns", ("seq",), "waiting for earlier operations to complete"),
     Stage(Layer.LIBFABRIC, "call_ns", "return_ns", ("seq", "bytes", "eagain"), "first attempt → doorbell"),
     Stage(Layer.NIC, "return_ns", "done_ns", ("seq", "peer", "error"), "doorbell → completion seen by the poster"),
+    Stage("told", "done_ns", "told_ns", ("seq",), "part of proxy: completion seen → consumer told"),
     Stage(Layer.RX, "arrival_ns", "signal_ns", ("seq", "rank", "channel"), "seen by the receiver → handed over"),
 )
+_PARTS = ("fence", "told")  # of other stages: outside the chain of an operation
 _HOST_STAMPS = ("seen_ns", "call_ns")  # of a path with a proxy
 _STAMPS = ("enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "signal_ns")
 
@@ -128,7 +130,8 @@ class DispatchTracks:
             return
         operations = self._named(_touching(chunk.operations, self.window))
         self.missing += _missing(operations)
-        home = {rank: process for process, rank in operations.select("process", "rank").unique().rows()}
+        known = [frame.select("process", "rank").unique() for frame in (operations, chunk.steps)]
+        home = {rank: process for process, rank in pl.concat(known).rows()}
         for stage in STAGES:
             self._stages[stage.layer].draw(_stage_frame(operations, stage, home), until_ns)
         shape = (pl.col("process").cast(pl.Int64), pl.col("begin_ns").alias("start"), pl.col("end_ns").alias("end"))
@@ -160,10 +163,10 @@ class DispatchTracks:
 def _stage_frame(operations: pl.DataFrame, stage: Stage, home: dict[int, int]) -> pl.DataFrame:
     """Stretches of one stage; what is under way at the end of the run has no end."""
     later = _STAMPS[_STAMPS.index(stage.end) :] if stage.end in _STAMPS else (stage.end,)
-    is_open = pl.all_horizontal(pl.col(stamp).is_null() for stamp in later) & (stage.layer != "fence")
+    is_open = pl.all_horizontal(pl.col(stamp).is_null() for stamp in later) & (stage.layer not in _PARTS)
     process = pl.col("peer").replace_strict(home, default=None) if stage.layer == Layer.RX else pl.col("process")
     is_last = pl.col("last_stage") == str(stage.layer)
-    flow = pl.col("flow") if stage.layer != "fence" else pl.lit(0, pl.UInt64)
+    flow = pl.col("flow") if stage.layer not in _PARTS else pl.lit(0, pl.UInt64)
     zero = pl.lit(0, pl.UInt64)
     return (
         operations.with_columns(process=process.cast(pl.Int64))

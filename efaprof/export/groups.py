@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # Kinds of lines within a process, from top to bottom. Levels stand first: below the lanes of the NIC they would be a
 # screen away from what they explain.
 _KINDS = (
-    "level", "steps", Layer.COMPUTE, Layer.KERNEL, Layer.RING, Layer.PROXY, "fence", Layer.LIBFABRIC,
+    "level", "steps", Layer.COMPUTE, Layer.KERNEL, Layer.RING, Layer.PROXY, "fence", "told", Layer.LIBFABRIC,
     "completion queue", Layer.NIC, Layer.RX, "waits", "sampled",
 )  # fmt: skip
 _PLACE: dict[str, int] = {name: 100_000 * place for place, name in enumerate(_KINDS)}  # lines of one kind in between
