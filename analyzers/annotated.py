@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.step_costs import StepCosts
 
+LEAST_STEPS = 2  # a step lasts until the next one begins
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
@@ -40,8 +42,8 @@ def tokens_of(step_costs: pl.DataFrame) -> Tokens:
 
 
 def annotated_decode(costs: StepCosts, host: Host, *, profile: Profile | None = None) -> Decode | None:
-    """Analysis of the decode steps; None when there are none, or none that every rank has."""
-    split = decode_split(costs.frame) if _has_common(costs.frame) else None
+    """Analysis of the decode steps; None when there are fewer than two that every rank has."""
+    split = decode_split(costs.frame) if _common(costs.frame) >= LEAST_STEPS else None
     if split is None:
         return None
     features = run_features(costs.frame, split.batching, line_rate_bytes_s=host.line_rate_bytes_s, profile=profile)
@@ -67,8 +69,7 @@ def annotated_decode(costs: StepCosts, host: Host, *, profile: Profile | None = 
     )
 
 
-def _has_common(step_costs: pl.DataFrame) -> bool:
-    """Some decode step is there on every rank that has any."""
+def _common(step_costs: pl.DataFrame) -> int:
+    """Decode steps that are there on every rank that has any."""
     decode = step_costs.filter(pl.col("kind") == "decode")
-    ranks = decode["rank"].n_unique()
-    return ranks > 0 and bool((decode.group_by("step").len()["len"] == ranks).any())
+    return int((decode.group_by("step").len()["len"] == decode["rank"].n_unique()).sum())
