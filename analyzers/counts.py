@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.gates import sorted_rows
-from efaprof.analyzers.intervals import IntervalSet, merge, union
+from efaprof.analyzers.intervals import merge, union
 from efaprof.native_wide import NO_TIME
 from efaprof.trace import schema
 from efaprof.trace.layers import Layer
@@ -61,11 +61,11 @@ def count_steps(chunk: DispatchChunk) -> Columns:
         rows = _rows(steps["rank"], rank)
         own = {name: values[_rows(columns["rank"], rank)] for name, values in columns.items()}
         begin, end, number = steps["begin_ns"][rows], steps["end_ns"][rows], steps["step"][rows]
-        busy = merge(_open(own["seen_ns"], own["return_ns"]), _open(own["done_ns"], own["told_ns"]))
+        busy = merge(union(own["seen_ns"], own["return_ns"]), union(own["done_ns"], own["told_ns"]))
         parts.append(
             {
                 "proxy_busy_ns": busy.covered_within(begin, end),
-                "kernel_busy_ns": _open(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
+                "kernel_busy_ns": union(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
                 **_sums(own, number),
             }
         )
@@ -119,12 +119,6 @@ def _beyond(later: Times, earlier: Times) -> tuple[Times, Mask]:
     """By how much one time is after another, and where both are known and it is."""
     is_known = (later != NO_TIME) & (earlier != NO_TIME) & (later > earlier)
     return np.where(is_known, later, 0) - np.where(is_known, earlier, 0), is_known
-
-
-def _open(begin: Times, end: Times) -> IntervalSet:
-    """Union of [begin, end) where both are known."""
-    is_known = (begin != NO_TIME) & (end != NO_TIME)
-    return union(begin, end) if is_known.all() else union(begin[is_known], end[is_known])
 
 
 def posted_by_kernel(columns: Columns) -> Mask:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from efaprof import native
+from efaprof.native_graph import address
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -44,19 +47,17 @@ EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np
 
 
 def union(begin: Times, end: Times) -> IntervalSet:
-    """Union of intervals in any order; empty and inverted ones add nothing."""
-    keep = end > begin
-    begin, end = begin[keep], end[keep]
-    if not len(begin):
-        return EMPTY
-    order = np.argsort(begin, kind="stable")
-    begin, end = begin[order], np.maximum.accumulate(end[order])
-    first = np.empty(len(begin), np.bool_)
-    first[0] = True
-    first[1:] = begin[1:] > end[:-1]
-    starts = np.flatnonzero(first)
-    lasts = np.append(starts[1:], len(begin)) - 1
-    return _with_lengths(begin[starts], end[lasts])
+    """Union of intervals in any order; empty and inverted ones, and those without a begin or end, add nothing."""
+    begin, end = np.ascontiguousarray(begin, np.int64), np.ascontiguousarray(end, np.int64)
+    made = np.empty((3, len(begin)), np.int64)
+    count = native.library().efaprof_union(
+        address(begin, "int64_t *"), address(end, "int64_t *"), len(begin),
+        *(address(row, "int64_t *") for row in made),
+    )  # fmt: skip
+    if count > len(begin):
+        raise MemoryError
+    # Only what is needed stays in memory.
+    return IntervalSet(*(made if 2 * count > len(begin) else made[:, :count].copy())[:, :count])
 
 
 def merge(one: IntervalSet, other: IntervalSet) -> IntervalSet:
@@ -79,8 +80,3 @@ def subtract(one: IntervalSet, other: IntervalSet) -> IntervalSet:
     begin, end = cuts[:-1], cuts[1:]
     keep = (one.covered_within(begin, end) > 0) & (other.covered_within(begin, end) == 0)
     return union(begin[keep], end[keep])
-
-
-def _with_lengths(begin: Times, end: Times) -> IntervalSet:
-    total = np.cumsum(end - begin)
-    return IntervalSet(begin, end, np.concatenate([np.zeros(1, np.int64), total[:-1]]))

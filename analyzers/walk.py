@@ -247,5 +247,4 @@ def _gaps(graph: StepGraph, rows: NDArray[np.intp]) -> tuple[Times, Times]:
 
 def _union(parts: list[tuple[Times, Times]]) -> IntervalSet:
     begin, end = (np.concatenate(one) for one in zip(*parts, strict=True))
-    known = (begin != NO_TIME) & (end != NO_TIME)
-    return union(begin[known], end[known])
+    return union(begin, end)

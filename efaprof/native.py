@@ -44,6 +44,7 @@ uint32_t efaprof_steps_begun(void);
 void efaprof_stop(int stopped);
 void efaprof_restart(void);
 void efaprof_sample_clock(void);
+double efaprof_event_cost_ns(void);
 void efaprof_counter(const char *name, uint64_t bytes, int64_t value, uint32_t what);
 struct efaprof_drain_stats {
     uint64_t rings, live_rings, slots, dropped, discarded, write_errors, bad_rings, fullest;
@@ -92,6 +93,8 @@ struct efaprof_arrivals { int64_t *source, *channel, *seq, *seen_ns, *end_ns, *x
 uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
                            const int64_t *starts, const int64_t *time_ns, uint64_t low, uint64_t high,
                            struct efaprof_arrivals *arrivals, uint64_t *chunk);
+uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin, int64_t *union_end,
+                       int64_t *covered_before);
 struct efaprof_spread { int64_t *n, *sum, *max; };
 void efaprof_spread_add(const struct efaprof_spread *spread, const int64_t *begin, const int64_t *end, uint64_t n);
 struct efaprof_flows *efaprof_flows_open(void);
@@ -198,6 +201,11 @@ def clock_id() -> int:
 def sample_clock() -> None:
     """Record one (ticks, MONOTONIC, REALTIME) sample in this thread's ring."""
     _lib().efaprof_sample_clock()
+
+
+def event_cost_ns() -> float:
+    """What recording one call costs on this machine, measured now in about a millisecond; by one thread at a time."""
+    return float(_lib().efaprof_event_cost_ns())
 
 
 def counter(name: str, value: int, *, monotone: bool = True) -> None:
