@@ -29,3 +29,9 @@ void shared(int n);
 void memory(int n);
 void gda(int n);
 void gda_real(int n);
+
+// fake_hostile.c
+void storm(int n);
+void disorder(int n);
+void flat(int n);
+void full(int n);

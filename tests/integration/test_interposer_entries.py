@@ -27,9 +27,9 @@ def test_a_module_that_keeps_its_libfabric_to_itself_is_recorded(host: list[str]
     assert int((ops["nest"] == 0).sum()) == 7
 
 
-def test_libraries_that_come_and_go_keep_being_recorded(host: list[str], build_dir: Path, tmp_path: Path):
+@pytest.mark.parametrize("rounds", [18, pytest.param(200, marks=pytest.mark.slow)])
+def test_libraries_that_come_and_go_keep_being_recorded(host: list[str], build_dir: Path, tmp_path: Path, rounds: int):
     # More rounds than a kind of table has slots; each brings libfabric and its provider to other addresses.
-    rounds = 18
     env = {"FI_PROVIDER_PATH": str(build_dir / "fakes"), "FI_PROVIDER": "fake"}
     recording = raw_records.record(tmp_path, [*host, "fake", "5", str(rounds)], env=env)
     assert recording.codes == [0]

@@ -12,7 +12,10 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[2]
 TARGETS = ["efaprof-fi", "fake-fi", "fake_driver"]
-SCENARIOS = ["owners", "many 40", "calls", "threads 200", "forked 10", "reopened 9", "refused 20", "errno", "nothing"]
+SCENARIOS = [
+    "owners", "many 40", "calls", "threads 200", "forked 10", "reopened 9", "refused 20", "errno", "nothing", "names",
+    "scalable", "shared", "memory", "gda", "storm 9", "disorder 20", "full 50",
+]  # fmt: skip
 
 
 def build(folder: Path, sanitizers: str) -> None:
