@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -84,41 +84,43 @@ def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:
 
 def _sums(own: Columns, steps: Times) -> dict[str, Times]:
     """Sums over the operations of each of these steps."""
+    step = own["step"]
+    starts = np.flatnonzero(np.append(True, step[1:] != step[:-1])[: len(step)])
     order = np.argsort(steps, kind="stable")
-    place = np.minimum(np.searchsorted(steps[order], own["step"]), max(len(steps) - 1, 0))
-    of = order[place]  # every operation stands in one of the steps
+    # Every operation stands in one of the steps, and those of a ring's step side by side.
+    place = order[np.minimum(np.searchsorted(steps[order], step[starts]), max(len(steps) - 1, 0))]
 
-    def total(values: NDArray[np.generic], rows: Mask | slice = slice(None)) -> Times:
-        summed: Times = np.rint(np.bincount(of[rows], values[rows], len(steps))).astype(np.int64)
+    def total(values: NDArray[Any]) -> Times:
+        by_stretch = np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else starts
+        summed: Times = np.rint(np.bincount(place, by_stretch, len(steps))).astype(np.int64)
         return summed
 
-    ones, publish, seen, returned = np.ones(len(of)), own["publish_ns"], own["seen_ns"], own["return_ns"]
+    publish, seen, returned = own["publish_ns"], own["seen_ns"], own["return_ns"]
     is_served = (publish != NO_TIME) & (seen != NO_TIME) & (returned != NO_TIME)
-    waited = np.zeros(len(of))
-    waited[is_served] = union(seen[is_served], returned[is_served]).covered_within(publish[is_served], seen[is_served])
+    served: slice | NDArray[np.intp] = slice(None) if is_served.all() else np.flatnonzero(is_served)
+    waited, is_waiting = np.zeros(len(step), np.int64), np.zeros(len(step), np.bool_)
+    waited[served] = union(seen[served], returned[served]).covered_within(publish[served], seen[served])
     # In the order of service: was the next command there before this one's call returned?
-    is_waiting = np.zeros(len(of))
-    served = np.flatnonzero(is_served)
-    is_waiting[served[:-1]] = publish[served[1:]] <= returned[served[:-1]]
+    is_waiting[served] = np.append(publish[served][1:] <= returned[served][:-1], False)[: np.count_nonzero(is_served)]
     delivered = _coalesce(own["arrival_ns"], own["done_ns"])
     taken_up = np.where(posted_by_kernel(own), own["enter_ns"], seen)
     return {
-        "operations": total(ones),
+        "operations": total(np.ones(len(step), np.bool_)),
         "bytes": total(np.maximum(own["bytes"], 0)),
         "eagain": total(np.maximum(own["eagain"], 0)),
-        "unfinished": total(ones, own["done_ns"] == NO_TIME),
-        "clip_ns": total(*_beyond(returned, delivered)),
-        "fence_wait_ns": total(*_beyond(own["fenced_ns"], taken_up)),
+        "unfinished": total(own["done_ns"] == NO_TIME),
+        "clip_ns": total(_beyond(returned, delivered)),
+        "fence_wait_ns": total(_beyond(own["fenced_ns"], taken_up)),
         "queue_ns": total(waited),
         "waiting": total(is_waiting),
-        "served": total(ones, is_served),
+        "served": total(is_served),
     }
 
 
-def _beyond(later: Times, earlier: Times) -> tuple[Times, Mask]:
-    """By how much one time is after another, and where both are known and it is."""
-    is_known = (later != NO_TIME) & (earlier != NO_TIME) & (later > earlier)
-    return np.where(is_known, later, 0) - np.where(is_known, earlier, 0), is_known
+def _beyond(later: Times, earlier: Times) -> Times:
+    """By how much one time is after another; 0 where it is not, or one of them is not known."""
+    is_known = (later > earlier) & (earlier != NO_TIME)
+    return np.where(is_known, later, 0) - np.where(is_known, earlier, 0)
 
 
 def posted_by_kernel(columns: Columns) -> Mask:
