@@ -27,7 +27,7 @@ def test_a_module_that_keeps_its_libfabric_to_itself_is_recorded(host: list[str]
     assert int((ops["nest"] == 0).sum()) == 7
 
 
-@pytest.mark.parametrize("rounds", [18, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [18, pytest.param(40, marks=pytest.mark.slow)])
 def test_libraries_that_come_and_go_keep_being_recorded(host: list[str], build_dir: Path, tmp_path: Path, rounds: int):
     # More rounds than a kind of table has slots; each brings libfabric and its provider to other addresses.
     env = {"FI_PROVIDER_PATH": str(build_dir / "fakes"), "FI_PROVIDER": "fake"}
@@ -90,4 +90,4 @@ def test_it_needs_libc_alone_and_shows_few_names():
     ).stdout
     rows = [line.split() for line in symbols.splitlines() if line.split()[:1] and line.split()[0].rstrip(":").isdigit()]
     defined = {row[7] for row in rows if len(row) > 7 and row[6] != "UND"}
-    assert defined == {"fi_fabric", "fi_fabric2", "fi_prov_ini", "efaprof_stopped_here"}
+    assert defined == {"fi_fabric", "fi_fabric2", "fi_prov_ini", "efaprof_here"}
