@@ -171,6 +171,8 @@ def _drift(wall: NDArray[np.float64], batching: Batching) -> float | None:
 def _tail(by_step: ByStep, layers: list[Layer], wall: NDArray[np.float64]) -> dict[Layer, float]:
     low, high, top = np.quantile(wall, [0.4, 0.6, 0.99])
     slow, usual = wall >= top, (wall >= low) & (wall <= high)
+    if not usual.any():  # of so few steps that none lies between p40 and p60
+        return {}
     found = {}
     for layer in layers:
         us = by_step.mean(f"{layer}_ns") / NS_PER_US

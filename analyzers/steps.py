@@ -131,7 +131,7 @@ def _of_process(process: int, own: pl.DataFrame, began: pl.DataFrame) -> tuple[P
     # What says that a step began lies right before it.
     at = np.searchsorted(said, begin, side="right") - 1
     is_said = (at >= 0) & (np.diff(at, prepend=-1) > 0)
-    is_numbered = bool(is_said.all()) and len(said) > 0
+    is_numbered = len(said) > 0 and bool(is_said.all() and (np.diff(number[at]) > 0).all())
     after = said[said > begin[-1]]
     last = int(after[0]) if len(after) else int(end[-1])
     until = np.append(begin[1:], last)
