@@ -438,7 +438,8 @@ int main(int argc, char **argv) {
                      {"shared", shared},     {"memory", memory},
                      {"gda", gda},           {"gda_real", gda_real},
                      {"storm", storm},       {"disorder", disorder},
-                     {"flat", flat},         {"full", full}};
+                     {"flat", flat},         {"full", full},
+                     {"killed", killed}};
     for (size_t i = 0; argc > 1 && i < sizeof scenarios / sizeof *scenarios; ++i) {
         if (strcmp(argv[1], scenarios[i].name) != 0) continue;
         open_domain(argc > 3 ? argv[3] : "fake", argc > 4 ? argv[4] : NULL);

@@ -35,3 +35,4 @@ void storm(int n);
 void disorder(int n);
 void flat(int n);
 void full(int n);
+void killed(int n);

@@ -150,3 +150,13 @@ void full(int n) { // thousand operations that nobody makes room for
     TRY(fi_close(&ep->fid));
     TRY(fi_close(&cq->fid));
 }
+
+void killed(int n) { // thousand empty polls, and then the end without a farewell
+    struct fid_cq *cq = open_cq(FI_CQ_FORMAT_CONTEXT);
+    struct fi_cq_entry room;
+    for (long i = 0; i < 1000l * n; ++i)
+        TRY(fi_cq_read(cq, &room, 1) + FI_EAGAIN);
+    printf("empties %ld\n", 1000l * n);
+    fflush(stdout);
+    _exit(0);
+}

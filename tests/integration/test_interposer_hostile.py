@@ -16,6 +16,7 @@ from efaprof.trace.layout import ObjectKind, OpClass, Shape
 
 WRITE = OpClass.RMA << 5 | 3
 GROWN_KIB = 1024  # what a C library may keep for itself
+EMPTIES_AT_A_TIME = 1 << 20  # empty polls of a thread and queue that are written together at the latest
 LONG = pytest.mark.slow
 
 
@@ -84,3 +85,10 @@ def test_a_full_ring_counts_what_it_cannot_take_and_stops_nobody(driver: Driver)
     assert 0 < kept < posts == 200_000
     # What is missing was counted when it was lost, the closing of endpoint, queue, domain and fabric among it.
     assert 0 <= found.dropped - (posts - kept) <= 4
+
+
+def test_a_process_that_ends_at_once_loses_a_bounded_number_of_empty_polls(driver: Driver):
+    said, recording = driver.record("killed", 2500)
+    counted = recording.of(Shape.CQ)["empties"]
+    assert set(counted.tolist()) == {EMPTIES_AT_A_TIME}
+    assert 0 < int(said["empties"]) - int(counted.sum()) < EMPTIES_AT_A_TIME

@@ -283,7 +283,7 @@ enum efaprof_cq_what {
     EFAPROF_CQ_READERR = 3, // x = 1, the entry's err is set
     EFAPROF_CQ_SREAD = 4,
     EFAPROF_CQ_SREADFROM = 5,
-    EFAPROF_CQ_IDLE = 6, // x = 0: empty polls that no later read reported (thread or CQ ended)
+    EFAPROF_CQ_IDLE = 6, // x = 0: empty polls that no read reported: thread or CQ ended, or there are a million of them
 };
 struct efaprof_cq {
     struct efaprof_head h; // x: entries n, as int16
