@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 STEP = "step"
 GROUPS = ("host", "issue", "receive")
 MAX_CLOCK_CLIP = 0.01  # of the step
+MAX_SELF_COST = 0.02  # of the time: what recording may cost
 _FAMILIES = ("inconclusive", "mixed")  # whatever stands in brackets behind them
 _NS_PER_US = 1e3
 
@@ -112,8 +113,20 @@ def quality_gates(document: Mapping[str, Any]) -> list[Gate]:
         _at_most("drops", share, MAX_LOST, f"{drops:,} records dropped, {lost:,} operations unexplained"),
         _at_most("conservation", conservation, 0, f"layers miss the step by {conservation:,} ns"),
         _at_most("clock clip", clip, MAX_CLOCK_CLIP, f"clocks contradict each other by {clip:.2%} of the step"),
-        Gate("recording overhead", GateStatus.UNKNOWN, "not known: compare with a run under --no-record"),
+        _overhead(document.get("self_cost")),
     ]
+
+
+def _overhead(self_cost: Mapping[str, Any] | None) -> Gate:
+    """Passes on the bound from above; where that is too high, only a run without recording can tell."""
+    name = "recording overhead"
+    if self_cost is None:
+        return Gate(name, GateStatus.UNKNOWN, "not known: compare with a run under --no-record")
+    share = float(self_cost["share"])
+    detail = f"{self_cost['records']:,} records of {self_cost['event_ns']:.3g} ns are at most {share:.2%} of the time"
+    if share <= MAX_SELF_COST:
+        return Gate(name, GateStatus.PASSED, detail, share, MAX_SELF_COST)
+    return Gate(name, GateStatus.INCONCLUSIVE, f"{detail}: compare with a run under --no-record", share, MAX_SELF_COST)
 
 
 def failed(gates: Sequence[Gate], *, is_strict: bool) -> list[Gate]:

@@ -13,6 +13,7 @@ from efaprof.analyzers.recorded import COMM_ACTIVE
 from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.host_report import host_document
+from efaprof.report.self_cost import self_cost_document
 from efaprof.report.signature_sections import signature_document
 from efaprof.trace.layers import Layer, Match, Provenance
 
@@ -63,6 +64,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "delivery": _delivery(report),
         "verdict": _verdict(report),
         "gates": [],
+        "self_cost": self_cost_document(report.self_cost),
         "host": host_document(report.host),
         "warnings": list(report.warnings),
     }

@@ -16,6 +16,7 @@ from efaprof.report.decode_report import decode_section
 from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
 from efaprof.report.nic_words import movement_words
+from efaprof.report.self_cost import SelfCost, self_cost
 from efaprof.trace import fabric
 from efaprof.trace.layers import DispatchPath
 from efaprof.trace.manifest import ProbeState
@@ -78,6 +79,7 @@ class AttributionReport:
     verdict: Verdict
     next_command: str
     warnings: tuple[str, ...]
+    self_cost: SelfCost | None = None  # of recording, from above
     host: HostSection | None = None  # of a single run with sampled Python stacks
 
     @property
@@ -116,6 +118,7 @@ def report_on(
         verdict=steps.decode.verdict if steps else decide({}),
         next_command=f"efaprof open {first.path}",
         warnings=tuple(_warnings(runs, recorded, steps)),
+        self_cost=self_cost(runs, recorded, steps),
         host=host_section(*runs[0]) if len(runs) == 1 else None,
     )
 

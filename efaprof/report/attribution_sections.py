@@ -10,6 +10,7 @@ from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.host_report import host_sections
 from efaprof.report.nic_words import movement_words
 from efaprof.report.sections import LEGEND, Notes, Section, Table
+from efaprof.report.self_cost import self_cost_words
 from efaprof.report.signature_sections import signature_notes
 from efaprof.report.units import DERIVED, MEASURED
 from efaprof.trace.layers import Layer, Match
@@ -80,9 +81,10 @@ def _quality(report: AttributionReport) -> Notes:
         f"clock ±{units.duration(recorded.clock_error_ns)} {DERIVED}",
         f"emulated: {', '.join(report.run.emulated) or units.NONE}",
     )
+    cost = [words] if (words := self_cost_words(report.self_cost)) else []
     if report.decode is None:
-        return Notes("per operation", ("   ".join(parts),))
-    return Notes("per token", (decode_sections.per_token(report.decode), "   ".join(parts)))
+        return Notes("per operation", ("   ".join((*cost, *parts)),))
+    return Notes("per token", ("   ".join((decode_sections.per_token(report.decode), *cost)), "   ".join(parts)))
 
 
 def _layers(recorded: Recorded) -> Table:

@@ -186,6 +186,7 @@ class Recorder:
                 **self._options.fingerprint,
             },
             options={**self._options.for_manifest(), **recorder},
+            event_cost_ns=native.event_cost_ns(),
         )
 
     def run(self) -> Ending:

@@ -76,6 +76,7 @@ class Manifest:
     fingerprint: dict[str, Any] = field(default_factory=dict)  # what must be equal for two runs to be comparable
     options: dict[str, Any] = field(default_factory=dict)  # record's own options
     drain: DrainCounts = field(default_factory=DrainCounts)
+    event_cost_ns: float | None = None  # of recording one call, measured when recording began
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -321,3 +321,10 @@ def test_index_takes_only_whole_contiguous_slots() -> None:
         with pytest.raises(ValueError, match="whole contiguous slots"):
             native.index_records(wrong)
     assert native.index_records(slots[:0]).starts.tolist() == []
+
+
+def test_what_a_record_costs_is_measured_beside_the_threads_own_ring():
+    before = native.is_recording()
+    cost = native.event_cost_ns()
+    assert 1 < cost < 100_000
+    assert native.is_recording() is before

@@ -32,6 +32,10 @@ EFAPROF_API int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct 
 // Copies everything, then removes the rings of ended processes, and both directories when they are empty.
 EFAPROF_API int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
 
+// Nanoseconds that one record of a call costs here (two stamps, 64 bytes): median over a millisecond. By one thread of
+// the process at a time; records that a signal handler of that thread would write meanwhile are lost.
+EFAPROF_API double efaprof_event_cost_ns(void);
+
 // ---- reading ----------------------------------------------------------------------------------
 struct efaprof_index_result {
     uint64_t records;   // starts written

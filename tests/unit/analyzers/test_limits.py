@@ -113,6 +113,14 @@ def test_the_quality_of_the_data_comes_first_and_in_order():
     assert [gate.status for gate in gates] == [P, P, P, P, X]
 
 
+@pytest.mark.parametrize(("share", "status"), [(0.002, P), (0.02, P), (0.03, U)])
+def test_what_recording_cost_at_most_passes_or_cannot_be_told(share, status):
+    cost = {"records": 1000, "event_ns": 22.7, "share": share}
+    gate = next(gate for gate in gates_of(document(self_cost=cost)) if gate.name == "recording overhead")
+    assert (gate.status, gate.value, gate.limit) == (status, share, 0.02)
+    assert "1,000 records of 22.7 ns" in gate.detail
+
+
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
