@@ -20,6 +20,7 @@ struct GpuTimes {
 struct Result {
     LaneCounts lane;
     uint64_t verified; // tokens
+    uint64_t checksum; // of the results, 0 where none is made
     uint64_t wall_ns;  // of the counted steps
     uint32_t threads;
     bool has_imm;

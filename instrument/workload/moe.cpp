@@ -131,6 +131,9 @@ void Moe::verify_token(uint32_t token) {
             fail(Cause::Mismatch, "step %u layer %u rank %u token %u element %u: got %g, the reference is %d", step_,
                  layer_, engine_.rank, token, element, static_cast<double>(result[element]), expected);
         }
+        uint32_t bits;
+        memcpy(&bits, &result[element], sizeof bits);
+        checksum_ = protocol::mix(checksum_ ^ bits);
     }
     verified_++;
 }

@@ -21,6 +21,8 @@ public:
     void verify();
     uint64_t verified() const { return verified_; }
     uint64_t mismatches() const { return mismatches_; }
+    // Of every result that was verified, in order: equal on two paths exactly where all of them are.
+    uint64_t checksum() const { return checksum_; }
 
 private:
     protocol::TokenId id_of(uint32_t token) const;
@@ -38,7 +40,7 @@ private:
     uint32_t step_ = 0, layer_ = 0;
     uint32_t *expert_counts_; // [expert of this rank]
     float *results_;          // [token][element]
-    uint64_t verified_ = 0, mismatches_ = 0;
+    uint64_t verified_ = 0, mismatches_ = 0, checksum_ = 0;
 };
 
 } // namespace efaprof::dispatch

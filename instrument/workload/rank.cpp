@@ -48,6 +48,7 @@ public:
         return end - start;
     }
     uint64_t verified() const { return moe_.verified(); }
+    uint64_t checksum() const { return moe_.checksum(); }
 
 private:
     void mark(uint32_t step, uint32_t layer, efaprof_phase phase) {
@@ -104,6 +105,7 @@ void run_steps(Job &job, Engine &engine, Carrier &carrier, uint32_t threads) {
     meet(job);
     uint64_t wall = steps.run();
     report(job, engine, lane.counts(), steps.verified(), wall, threads);
+    job.results[engine.rank].checksum = steps.checksum();
     meet(job); // peers may need this rank's progress until they are done too
 }
 

@@ -8,7 +8,7 @@ namespace efaprof::dispatch {
 namespace {
 
 struct Totals {
-    uint64_t puts, notifies, signals, barriers, operations, verified, wall_ns;
+    uint64_t puts, notifies, signals, barriers, operations, verified, wall_ns, checksum;
 };
 
 Totals total(const Job &job) {
@@ -20,6 +20,7 @@ Totals total(const Job &job) {
         totals.signals += result.lane.signals;
         totals.barriers += result.lane.barriers;
         totals.verified += result.verified;
+        totals.checksum ^= result.checksum;
         if (result.wall_ns > totals.wall_ns) totals.wall_ns = result.wall_ns;
     }
     totals.operations = totals.puts + totals.notifies + totals.signals + totals.barriers;
@@ -92,6 +93,7 @@ void print_summary(const Job &job) {
            options.shape.ranks, first.provider, signal_name(options.signal), first.has_imm ? "true" : "false",
            first.threads, options.layers, options.steps, options.warmup, totals.wall_ns, step_us, totals.puts,
            totals.notifies, totals.signals, totals.barriers, totals.verified);
+    if (totals.checksum != 0) printf(", \"checksum\": \"%016" PRIx64 "\"", totals.checksum);
     if (options.device == Device::Cuda) print_gpu_json(job);
     printf("}\n");
 }
