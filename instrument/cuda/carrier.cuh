@@ -3,8 +3,8 @@
 //
 //   post(command, count, entered)  lanes 0 … count−1 each give a command, in order of lanes; false after a fault
 //   announce()                     what was taken and held back goes out now
-//   arrived(word)                  signals that one (source, channel) has sent so far
-//   completed()                    every command below this number has completed
+//   wait_arrived(patience, word, count)  until one (source, channel) has sent so many signals
+//   wait_completed(patience)             until every command has completed; both return polls or GAVE_UP
 //   head(), save()                 number of the next command; state kept for the next kernel
 #pragma once
 
@@ -34,12 +34,14 @@ public:
 
     __device__ void announce() {}
 
-    __device__ uint64_t arrived(uint32_t word) const {
+    __device__ uint32_t wait_arrived(const Patience &patience, uint32_t word, uint64_t count) const {
         auto *told = static_cast<const uint8_t *>(k_.setup.told) + size_t{word} * k_.setup.told_bytes;
-        return protocol::load_acquire(reinterpret_cast<const uint64_t *>(told));
+        return wait_for_word(patience, reinterpret_cast<const uint64_t *>(told),
+                             [&](uint64_t seen) { return seen >= count; });
     }
-    __device__ uint64_t completed() const {
-        return protocol::load_acquire(static_cast<const uint64_t *>(k_.setup.completions));
+    __device__ uint32_t wait_completed(const Patience &patience) const {
+        return wait_for_word(patience, static_cast<const uint64_t *>(k_.setup.completions),
+                             [&](uint64_t seen) { return seen == head_; });
     }
     __device__ uint64_t head() const { return head_; }
 
@@ -54,7 +56,7 @@ private:
         if (head_ + count - cached_tail_ <= k_.setup.ring_capacity) return true;
         uint64_t tail = cached_tail_;
         if (threadIdx.x % WARP == 0)
-            wait_for(k_, layer_, WaitFor::Room, k_.setup.rank, 0, [&] {
+            wait_for(Patience(k_, layer_, WaitFor::Room, k_.setup.rank, 0), [&] {
                 tail = protocol::load_acquire(k_.setup.ring_tail);
                 return head_ + count - tail <= k_.setup.ring_capacity;
             });

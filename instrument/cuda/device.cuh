@@ -24,6 +24,8 @@ struct State {
     uint64_t begin; // of the compute kernel that runs
     uint64_t puts, notifies, signals, barriers, verified;
     uint32_t step;
+    uint32_t epoch;  // of the dispatch that was laid out last
+    uint32_t last;   // enum efaprof_phase that was begun last
     uint32_t ticket; // thread blocks of a kernel that have finished
     uint32_t taken;  // the first fault writes the rest
     Fault fault;
@@ -31,7 +33,8 @@ struct State {
 
 // Parameters of every kernel: by value, so that each finds them in constant memory.
 struct Kernel {
-    Setup setup; // pointers are of the device here
+    Setup setup;     // pointers are of the device here
+    uint32_t tokens; // of this rank in this layer
     State *state;
     uint64_t *wire;       // [peer][channel] sequenced commands so far
     __nv_bfloat16 *x;     // [token][element]
@@ -48,7 +51,7 @@ struct Kernel {
     // In pinned memory of the host.
     Stamp *stamps;
     const uint64_t *stamps_read;
-    Span *spans; // [layer][dispatch, combine]
+    Span *spans; // [layer][dispatch, combine], or null
     uint16_t *sample;
     StepDone *done;
     const uint64_t *stop;
@@ -82,11 +85,6 @@ __device__ inline void set_fault(const Kernel &k, uint32_t layer, const Fault &f
     k.state->fault = whole;
 }
 
-// Changes with every layer of every step; never 0.
-__device__ inline uint32_t epoch(const Kernel &k, uint32_t layer) {
-    return k.state->step * k.setup.layers + layer + 1;
-}
-
 __device__ inline TokenId id_of(const Kernel &k, uint32_t layer, uint32_t rank, uint32_t token) {
     return {k.setup.seed, k.state->step, layer, rank, token};
 }
@@ -101,13 +99,13 @@ public:
             limit_ = *reinterpret_cast<const volatile uint64_t *>(&k.state->stamp_limit);
         }
     }
-    __device__ void stamp(StampKind kind, uint32_t value, uint64_t time) {
+    __device__ void stamp(StampKind kind, uint32_t value, uint64_t time, uint32_t layer = 0) {
         if constexpr (STAMPS) {
             if (next_ < limit_) {
                 auto *at = reinterpret_cast<uint64_t *>(&k_.stamps[next_ & (k_.setup.stamp_capacity - 1)]);
                 asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};"
                              :
-                             : "l"(at), "l"(time), "l"(uint64_t{kind} << 32 | value)
+                             : "l"(at), "l"(time), "l"(uint64_t{layer} << 48 | uint64_t{kind} << 32 | value)
                              : "memory");
             }
             next_++; // beyond the limit too: what is lost is counted
@@ -150,32 +148,65 @@ template <bool STAMPS> __device__ void note_end(const Kernel &k, StampKind begin
 
 constexpr uint32_t GAVE_UP = UINT32_MAX;
 
-// A wait of one thread for `is_ready`, bounded; returns the looks that found nothing, or GAVE_UP after a fault. The
-// clock and the host's stop word are asked now and then only: each look at host memory takes a microsecond.
-template <typename IsReady>
-__device__ uint32_t wait_for(const Kernel &k, uint32_t layer, WaitFor what, uint32_t a, uint32_t b, IsReady is_ready) {
-    constexpr uint32_t CLOCK_LOOKS = 64;
-    uint32_t polls = 0;
-    uint64_t begin = 0;
-    while (!is_ready()) {
-        if (polls++ % CLOCK_LOOKS != CLOCK_LOOKS - 1) continue;
+// What a wait of a kernel asks now and then: has it taken too long, did the host say stop, has another wait given up?
+// Not at every look: each look at host memory takes a microsecond.
+class Patience {
+public:
+    __device__ Patience(const Kernel &k, uint32_t layer, WaitFor what, uint32_t a, uint32_t b)
+        : k_(k), layer_(layer), what_(what), a_(a), b_(b) {}
+
+    // After a look that found nothing; false: give up, the fault has been said.
+    __device__ bool goes_on() {
+        constexpr uint32_t CLOCK_LOOKS = 64;
+        if (polls_++ % CLOCK_LOOKS != CLOCK_LOOKS - 1) return true;
         uint64_t now = now_ns();
-        if (begin == 0) begin = now;
-        if (has_fault(k)) return GAVE_UP;
+        if (begin_ == 0) begin_ = now;
+        if (has_fault(k_)) return false;
         Fault fault = {};
-        fault.a = a;
-        fault.b = b;
-        fault.what = what;
-        if (now - begin > k.setup.timeout_ns)
+        fault.a = a_;
+        fault.b = b_;
+        fault.what = what_;
+        if (now - begin_ > k_.setup.timeout_ns)
             fault.code = FaultCode::Timeout;
-        else if (protocol::load_relaxed(k.stop) != 0)
+        else if (protocol::load_relaxed(k_.stop) != 0)
             fault.code = FaultCode::Stopped;
         else
-            continue;
-        set_fault(k, layer, fault);
-        return GAVE_UP;
+            return true;
+        set_fault(k_, layer_, fault);
+        return false;
     }
-    return polls;
+    __device__ uint32_t polls() const { return polls_; }
+
+private:
+    const Kernel &k_;
+    uint32_t layer_;
+    WaitFor what_;
+    uint32_t a_, b_, polls_ = 0;
+    uint64_t begin_ = 0;
+};
+
+// A wait of one thread for `is_ready`; returns the looks that found nothing, or GAVE_UP.
+template <typename IsReady> __device__ uint32_t wait_for(Patience patience, IsReady is_ready) {
+    while (!is_ready())
+        if (!patience.goes_on()) return GAVE_UP;
+    return patience.polls();
+}
+
+// The same for a word of the host's that `is_ready` tests. A look takes a microsecond: two are under way at a time,
+// half of that apart. Not an acquire: what the word stands for is read by kernels that start later.
+template <typename IsReady>
+__device__ uint32_t wait_for_word(Patience patience, const uint64_t *word, IsReady is_ready) {
+    uint64_t early = protocol::load_relaxed(word), apart = now_ns() + 400;
+    while (now_ns() < apart) {
+    }
+    for (;;) {
+        uint64_t late = protocol::load_relaxed(word);
+        if (is_ready(early)) return patience.polls();
+        if (!patience.goes_on()) return GAVE_UP;
+        early = protocol::load_relaxed(word);
+        if (is_ready(late)) return patience.polls();
+        if (!patience.goes_on()) return GAVE_UP;
+    }
 }
 
 } // namespace efaprof::gpu

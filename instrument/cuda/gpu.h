@@ -10,7 +10,7 @@
 
 namespace efaprof::gpu {
 
-constexpr uint32_t API_VERSION = 1;
+constexpr uint32_t API_VERSION = 2;
 constexpr const char *LIBRARY = "libefaprof-cuda.so";
 constexpr const char *ENTRY = "efaprof_gpu_api";
 
@@ -18,8 +18,8 @@ constexpr const char *ENTRY = "efaprof_gpu_api";
 struct alignas(16) Stamp {
     uint64_t time;
     uint32_t value;
-    uint16_t kind; // enum StampKind
-    uint16_t lane; // who stamped: 0, the warp that issues and waits
+    uint16_t kind;  // enum StampKind
+    uint16_t layer; // of the begin and end of dispatch and combine, else 0
 };
 static_assert(sizeof(Stamp) == 16, "one store");
 
@@ -38,6 +38,8 @@ enum StampKind : uint16_t {
     STAMP_REDUCE_END = 12,
     STAMP_VERIFY_BEGIN = 13,
     STAMP_VERIFY_END = 14,
+    STAMP_STEP_BEGIN = 15, // of a model of somebody else's; value: the step, layer: its kind
+    STAMP_STEP_END = 16,
 };
 constexpr uint32_t STAMPS_OF_LAYER = 22; // fill 1, layout 1, dispatch 6, experts 2, combine 8, reduce 2, verify 2
 
@@ -52,6 +54,7 @@ enum class FaultCode : uint32_t {
     Routes = 6,  // its routes do: a = source, b = slot
     Counts = 7,  // tokens or counts per expert differ: a = source, b = expert or the number of experts
     Result = 8,  // an own token's result is out of tolerance: a = token, element, got, expected
+    Expert = 9,  // a route names an expert that does not exist: a = token, b = choice
 };
 enum class WaitFor : uint32_t { Barrier = 0, Tails = 1, Completions = 2, Room = 3, Packed = 4 };
 
@@ -96,6 +99,7 @@ struct Setup {
     bool has_sequenced_puts; // puts and notices carry immediates
     bool has_imm;            // signals do
     bool has_stamps;
+    bool is_model;           // of somebody else's: no steps of our own
     uint64_t stamp_capacity; // a power of two
 
     uint8_t *memory; // laid out by `heap`
@@ -148,6 +152,23 @@ struct RingOptions {
 
 struct Lane; // of the library
 
+// One dispatch of a model of somebody else's: pointers to device memory, as in engine/efaprof_moe.h.
+struct DispatchCall {
+    uint32_t layer, tokens;
+    const void *x; // bfloat16
+    const int64_t *experts;
+    const float *weights;
+    void *recv_x;
+    int32_t *recv_experts;
+    float *recv_weights;
+    int32_t *received;
+};
+struct CombineCall {
+    uint32_t layer, tokens;
+    const void *answers; // bfloat16 [row][choice][element]
+    void *out;           // bfloat16 [token][element]
+};
+
 // Calls that return text return null when all is well; else why not, valid until the next call.
 struct Api {
     uint32_t version;
@@ -173,6 +194,13 @@ struct Api {
     // True once nothing runs any more.
     bool (*is_idle)(Lane *lane);
     void (*close)(Lane *lane);
+    // Of a lane that is opened for a model of somebody else's: into a stream of the caller's, which may be capturing.
+    const char *(*begin_step)(Lane *lane, uint32_t step, uint32_t kind, void *stream);
+    const char *(*dispatch)(Lane *lane, const DispatchCall *call, void *stream);
+    const char *(*combine)(Lane *lane, const CombineCall *call, void *stream);
+    const char *(*end_step)(Lane *lane, void *stream);
+    // A barrier of all ranks after the last step; returns when everything has completed, or has been given up.
+    const char *(*part)(Lane *lane);
     const char *(*bench_ring)(const RingOptions *options, uint64_t (*now)(), double ticks_per_ns, RingRates *rates);
 };
 

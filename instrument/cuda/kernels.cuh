@@ -71,13 +71,13 @@ __device__ inline void count_experts(const Kernel &k) {
     for (uint32_t expert = threadIdx.x; expert < k.setup.shape.experts; expert += blockDim.x)
         k.expert_counts[expert] = 0;
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < k.setup.shape.tokens * k.setup.shape.topk; i += blockDim.x)
+    for (uint32_t i = threadIdx.x; i < k.tokens * k.setup.shape.topk; i += blockDim.x)
         atomicAdd(&k.expert_counts[k.topk_expert[i]], 1u);
 }
 
 template <bool STAMPS> __global__ void layout(const __grid_constant__ Kernel k) {
     if (has_fault(k)) return;
-    uint32_t ranks = k.setup.shape.ranks, tokens = k.setup.shape.tokens, sends = 0;
+    uint32_t ranks = k.setup.shape.ranks, tokens = k.tokens, sends = 0;
     for (uint32_t rank = threadIdx.x; rank < ranks; rank += blockDim.x)
         k.sent[rank] = 0;
     __syncthreads();
@@ -99,7 +99,10 @@ template <bool STAMPS> __global__ void layout(const __grid_constant__ Kernel k) 
             if (k.slots[token * ranks + peer] != NO_SLOT) k.sends[at++] = token << 8 | peer;
         }
     }
-    if (threadIdx.x == 0) *k.send_count = sends;
+    if (threadIdx.x == 0) {
+        *k.send_count = sends;
+        k.state->epoch++;
+    }
     count_experts(k);
     note_end<STAMPS>(k, StampKind{}, STAMP_LAYOUT_END, 0);
 }
@@ -179,7 +182,7 @@ __device__ inline void pack_token(const Kernel &k, uint32_t layer, uint32_t toke
     __syncthreads();
     if (threadIdx.x != 0) return;
     __threadfence_system();
-    store_release_gpu(&k.packed[token], epoch(k, layer));
+    store_release_gpu(&k.packed[token], k.state->epoch);
 }
 
 __device__ inline void write_notices(const Kernel &k, uint32_t layer) {
@@ -199,7 +202,7 @@ __device__ inline void write_notices(const Kernel &k, uint32_t layer) {
 
 // Keeps a layer's times whether stamps are on or not: what the cost of stamps is measured by.
 __device__ inline void note_span(const Kernel &k, uint32_t layer, uint32_t combine, uint64_t begin, uint64_t end) {
-    if (threadIdx.x == 0) k.spans[layer * 2 + combine] = {begin, end};
+    if (threadIdx.x == 0 && k.spans != nullptr) k.spans[layer * 2 + combine] = {begin, end};
 }
 
 // Block 0 issues and waits; the others write tokens to the heap, and wait for nobody.
@@ -208,7 +211,7 @@ __global__ void dispatch(const __grid_constant__ Kernel k, uint32_t layer) {
     uint64_t begin = now_ns();
     if (has_fault(k)) return;
     if (blockIdx.x != 0) {
-        for (uint32_t token = blockIdx.x - 1; token < k.setup.shape.tokens; token += gridDim.x - 1)
+        for (uint32_t token = blockIdx.x - 1; token < k.tokens; token += gridDim.x - 1)
             pack_token(k, layer, token);
         return;
     }
@@ -216,10 +219,10 @@ __global__ void dispatch(const __grid_constant__ Kernel k, uint32_t layer) {
     __syncthreads();
     if (threadIdx.x >= WARP) return;
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
-    warp.stamp_at(STAMP_DISPATCH_BEGIN, warp.head(), begin);
+    warp.stamp_at(STAMP_DISPATCH_BEGIN, begin);
     if (warp.barrier(0) && warp.notices() && warp.tokens() && warp.tails(0)) warp.wait_tails();
     uint64_t end = now_ns();
-    warp.stamp_at(STAMP_DISPATCH_END, warp.head(), end);
+    warp.stamp_at(STAMP_DISPATCH_END, end);
     warp.save();
     note_span(k, layer, 0, begin, end);
 }
@@ -328,10 +331,10 @@ __global__ void combine(const __grid_constant__ Kernel k, uint32_t layer) {
     uint64_t begin = now_ns();
     if (has_fault(k)) return;
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
-    warp.stamp_at(STAMP_COMBINE_BEGIN, warp.head(), begin);
+    warp.stamp_at(STAMP_COMBINE_BEGIN, begin);
     if (warp.barrier(1) && warp.sums() && warp.flush() && warp.tails(1)) warp.wait_tails();
     uint64_t end = now_ns();
-    warp.stamp_at(STAMP_COMBINE_END, warp.head(), end);
+    warp.stamp_at(STAMP_COMBINE_END, end);
     warp.save();
     note_span(k, layer, 1, begin, end);
 }

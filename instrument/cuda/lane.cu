@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "host.h"
+#include "model.cuh"
 #include "verify.cuh"
 
 namespace efaprof::gpu {
@@ -112,6 +113,7 @@ const char *allocate(Lane &lane) {
     EFAPROF_TRY(host_memory(lane, stamps, k.stamps, lane.setup.stamp_capacity));
     EFAPROF_TRY(host_memory(lane, spans, k.spans, size_t{lane.setup.layers} * 2));
     EFAPROF_TRY(host_memory(lane, sample, k.sample, shape.hidden));
+    k.tokens = shape.tokens;
     EFAPROF_TRY(host_memory(lane, lane.done, k.done, 1));
     EFAPROF_TRY(host_memory(lane, lane.stop, k.stop, 1));
     EFAPROF_TRY(host_memory(lane, lane.stamps_read, k.stamps_read, 1));
@@ -140,6 +142,12 @@ template <bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
     verify<STAMPS><<<shape.ranks * tokens + tokens + shape.ranks, BLOCK, payload_bytes, stream>>>(k, layer);
 }
 
+// A kernel that were loaded only when it is launched could wait for one that already spins for it.
+template <typename Kernel> const char *load(Kernel kernel) {
+    cudaFuncAttributes attributes;
+    return check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+}
+
 template <bool STAMPS> const char *capture(Lane &lane) {
     auto payload_bytes = static_cast<int>(protocol::payload_bytes(lane.setup.shape));
     EFAPROF_CUDA(cudaFuncSetAttribute(verify<STAMPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, payload_bytes));
@@ -151,10 +159,28 @@ template <bool STAMPS> const char *capture(Lane &lane) {
     EFAPROF_CUDA(cudaGraphInstantiate(&lane.step, lane.graph, 0));
     // Loaded now: a kernel that is loaded while another one spins for it would never start.
     EFAPROF_CUDA(cudaGraphUpload(lane.step, lane.stream));
-    cudaFuncAttributes attributes;
-    EFAPROF_CUDA(cudaFuncGetAttributes(&attributes, exchange_clocks));
+    EFAPROF_TRY(load(exchange_clocks));
     EFAPROF_CUDA(cudaStreamSynchronize(lane.stream));
     return nullptr;
+}
+
+template <bool STAMPS> const char *load_stamped() {
+    EFAPROF_TRY(load(open_step<STAMPS>));
+    EFAPROF_TRY(load(close_step<STAMPS>));
+    EFAPROF_TRY(load(layout<STAMPS>));
+    EFAPROF_TRY(load(dispatch<RingCarrier, STAMPS>));
+    EFAPROF_TRY(load(gather<STAMPS>));
+    EFAPROF_TRY(load(combine<RingCarrier, STAMPS>));
+    return load(reduce<STAMPS>);
+}
+
+const char *load_model(const Lane &lane) {
+    EFAPROF_TRY(load(take_routes));
+    EFAPROF_TRY(load(add_up));
+    EFAPROF_TRY(load(part<RingCarrier>));
+    EFAPROF_TRY(load(end_step));
+    EFAPROF_TRY(load(exchange_clocks));
+    return lane.setup.has_stamps ? load_stamped<true>() : load_stamped<false>();
 }
 
 const char *build(Lane &lane) {
@@ -162,6 +188,8 @@ const char *build(Lane &lane) {
     EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
     EFAPROF_TRY(allocate(lane));
     EFAPROF_TRY(pin_all(lane));
+    if (lane.setup.is_model) lane.kernel.spans = nullptr; // one graph may run for any number of layers
+    if (lane.setup.is_model) return load_model(lane);
     return lane.setup.has_stamps ? capture<true>(lane) : capture<false>(lane);
 }
 
@@ -245,8 +273,8 @@ bool is_idle(Lane *lane) {
 
 void close_lane(Lane *lane) {
     cudaStreamSynchronize(lane->stream);
-    cudaGraphExecDestroy(lane->step);
-    cudaGraphDestroy(lane->graph);
+    if (lane->step != nullptr) cudaGraphExecDestroy(lane->step);
+    if (lane->graph != nullptr) cudaGraphDestroy(lane->graph);
     for (uint32_t i = 0; i < lane->registered_count; i++)
         cudaHostUnregister(lane->registered[i]);
     for (uint32_t i = 0; i < lane->hosted_count; i++)
@@ -255,6 +283,80 @@ void close_lane(Lane *lane) {
         cudaFree(lane->owned[i]);
     cudaStreamDestroy(lane->stream);
     free(lane);
+}
+
+namespace {
+
+template <bool STAMPS> void enqueue_dispatch(const Lane &lane, const DispatchCall &call, cudaStream_t stream) {
+    const protocol::Shape &shape = lane.setup.shape;
+    Kernel k = lane.kernel;
+    k.tokens = call.tokens;
+    k.x = static_cast<__nv_bfloat16 *>(const_cast<void *>(call.x));
+    uint32_t choices = call.tokens * shape.topk, packing = call.tokens < PACKING_BLOCKS ? call.tokens : PACKING_BLOCKS;
+    ReceivedRows rows = {static_cast<__nv_bfloat16 *>(call.recv_x), call.recv_experts, call.recv_weights,
+                         call.received};
+    take_routes<<<(choices + BLOCK) / BLOCK, BLOCK, 0, stream>>>(k, call.layer, call.experts, call.weights);
+    layout<STAMPS><<<1, LAYOUT_BLOCK, 0, stream>>>(k);
+    dispatch<RingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, call.layer);
+    gather<STAMPS><<<shape.ranks * shape.tokens, BLOCK, 0, stream>>>(k, call.layer, rows);
+}
+
+template <bool STAMPS> void enqueue_combine(const Lane &lane, const CombineCall &call, cudaStream_t stream) {
+    Kernel k = lane.kernel;
+    k.tokens = call.tokens;
+    k.results = static_cast<__nv_bfloat16 *>(call.out);
+    add_up<<<lane.setup.shape.ranks * lane.setup.shape.tokens, BLOCK, 0, stream>>>(
+        k, static_cast<const __nv_bfloat16 *>(call.answers));
+    combine<RingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, call.layer);
+    if (call.tokens != 0) reduce<STAMPS><<<call.tokens, BLOCK, 0, stream>>>(k);
+}
+
+} // namespace
+
+const char *begin_step(Lane *lane, uint32_t step, uint32_t kind, void *stream) {
+    auto *into = static_cast<cudaStream_t>(stream);
+    if (lane->setup.has_stamps)
+        open_step<true><<<1, 1, 0, into>>>(lane->kernel, step, kind);
+    else
+        open_step<false><<<1, 1, 0, into>>>(lane->kernel, step, kind);
+    return check(cudaGetLastError(), "the begin of a step");
+}
+
+const char *dispatch_call(Lane *lane, const DispatchCall *call, void *stream) {
+    auto *into = static_cast<cudaStream_t>(stream);
+    if (lane->setup.has_stamps)
+        enqueue_dispatch<true>(*lane, *call, into);
+    else
+        enqueue_dispatch<false>(*lane, *call, into);
+    return check(cudaGetLastError(), "dispatch");
+}
+
+const char *combine_call(Lane *lane, const CombineCall *call, void *stream) {
+    auto *into = static_cast<cudaStream_t>(stream);
+    if (lane->setup.has_stamps)
+        enqueue_combine<true>(*lane, *call, into);
+    else
+        enqueue_combine<false>(*lane, *call, into);
+    return check(cudaGetLastError(), "combine");
+}
+
+const char *end_of_step(Lane *lane, void *stream) {
+    auto *into = static_cast<cudaStream_t>(stream);
+    if (lane->setup.has_stamps)
+        close_step<true><<<1, 1, 0, into>>>(lane->kernel);
+    else
+        close_step<false><<<1, 1, 0, into>>>(lane->kernel);
+    end_step<<<1, 1, 0, into>>>(lane->kernel);
+    return check(cudaGetLastError(), "the end of a step");
+}
+
+const char *part_lane(Lane *lane) {
+    EFAPROF_CUDA(cudaDeviceSynchronize());
+    part<RingCarrier><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+    EFAPROF_CUDA(cudaGetLastError());
+    end_step<<<1, 1, 0, lane->stream>>>(lane->kernel);
+    EFAPROF_CUDA(cudaStreamSynchronize(lane->stream));
+    return nullptr;
 }
 
 } // namespace efaprof::gpu

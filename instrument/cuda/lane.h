@@ -17,6 +17,11 @@ const char *exchange(Lane *lane, uint64_t (*now)(), Trip *trips, uint32_t count)
 void stop_lane(Lane *lane);
 bool is_idle(Lane *lane);
 void close_lane(Lane *lane);
+const char *begin_step(Lane *lane, uint32_t step, uint32_t kind, void *stream);
+const char *dispatch_call(Lane *lane, const DispatchCall *call, void *stream);
+const char *combine_call(Lane *lane, const CombineCall *call, void *stream);
+const char *end_of_step(Lane *lane, void *stream);
+const char *part_lane(Lane *lane);
 
 int device_count();
 const char *device_facts(uint32_t device, DeviceFacts *facts);

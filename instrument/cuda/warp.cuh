@@ -22,12 +22,15 @@ public:
     __device__ void stamp(StampKind kind, uint32_t value) {
         if (lane() == 0) stamper_.now(kind, value);
     }
-    __device__ void stamp_at(StampKind kind, uint32_t value, uint64_t time) {
-        if (lane() == 0) stamper_.stamp(kind, value, time);
+    __device__ void stamp_at(StampKind kind, uint64_t time) {
+        if (lane() == 0) stamper_.stamp(kind, head(), time, layer_);
     }
 
-    // Tells every peer that this rank has come here, and waits until they all have: begins a phase.
+    // Tells every peer that this rank has come here, and waits until they all have: begins a phase. One that follows
+    // its like uses the same signal bodies: none may be on its way any more.
     __device__ bool barrier(uint32_t combine) {
+        if (k_.state->last == combine + 1 && complete() == GAVE_UP) return false;
+        if (lane() == 0) k_.state->last = combine + 1;
         phases_++;
         if (!signals(EFAPROF_BARRIER, channels_, channels_ + 1, combine, false)) return false;
         if (lane() == 0) k_.state->barriers += ranks_ - 1;
@@ -57,12 +60,12 @@ public:
 
     // One put per token and rank that it goes to, as soon as the token lies in the heap.
     __device__ bool tokens() {
-        uint32_t count = *k_.send_count, now = epoch(k_, layer_);
+        uint32_t count = *k_.send_count, now = k_.state->epoch;
         auto bytes = static_cast<uint32_t>(protocol::token_bytes(s_.shape));
         bool is_through = post(count, [&](uint32_t i, Command &command) {
             uint32_t send = k_.sends[i], token = send >> 8, peer = send & 0xFF;
             uint32_t at = k_.slots[token * ranks_ + peer];
-            uint32_t polls = wait_for(k_, layer_, WaitFor::Packed, s_.rank, token,
+            uint32_t polls = wait_for(Patience(k_, layer_, WaitFor::Packed, s_.rank, token),
                                       [&] { return load_acquire_gpu(&k_.packed[token]) == now; });
             command.src_off = static_cast<uint32_t>(s_.heap.tokens + uint64_t{token} * s_.heap.token_units);
             command.dst_off = static_cast<uint32_t>(s_.heap.arrived +
@@ -110,12 +113,9 @@ public:
     __device__ bool flush() {
         carrier_.announce();
         stamp(STAMP_WAIT_BEGIN, head());
-        uint32_t polls = 0;
-        if (lane() == 0)
-            polls = wait_for(k_, layer_, WaitFor::Completions, s_.rank, 0,
-                             [&] { return carrier_.completed() == carrier_.head(); });
+        uint32_t polls = complete();
         stamp(STAMP_WAIT_END, polls);
-        return __shfl_sync(ALL_LANES, polls, 0) != GAVE_UP;
+        return polls != GAVE_UP;
     }
 
     __device__ void save() {
@@ -142,6 +142,12 @@ private:
         command.kind = EFAPROF_PUT;
         command.channel = static_cast<uint8_t>(at % channels_);
         command.flags = sequenced(peer, at % channels_, at / channels_);
+    }
+
+    __device__ uint32_t complete() {
+        uint32_t polls = 0;
+        if (lane() == 0) polls = carrier_.wait_completed(Patience(k_, layer_, WaitFor::Completions, s_.rank, 0));
+        return __shfl_sync(ALL_LANES, polls, 0);
     }
 
     // Posts `count` commands in order, a warp's width at a time, or one by one where each is to be delayed.
@@ -213,8 +219,8 @@ private:
         uint32_t width = end - first, polls = 0;
         for (uint32_t i = lane(); i < (ranks_ - 1) * width; i += WARP) {
             uint32_t src = peer_after(i / width), channel = first + i % width;
-            uint32_t found = wait_for(k_, layer_, what, src, channel,
-                                      [&] { return carrier_.arrived(word(src, channel)) >= phases_; });
+            uint32_t found =
+                carrier_.wait_arrived(Patience(k_, layer_, what, src, channel), word(src, channel), phases_);
             polls = found == GAVE_UP || polls == GAVE_UP ? GAVE_UP : polls + found;
         }
         __syncwarp();
