@@ -59,7 +59,8 @@ def count_steps(chunk: DispatchChunk) -> Columns:
     columns, parts = chunk.columns, []
     for rank in np.unique(steps["rank"]):
         rows = _rows(steps["rank"], rank)
-        own = {name: values[_rows(columns["rank"], rank)] for name, values in columns.items()}
+        of_rank = _rows(columns["rank"], rank)
+        own = {name: values[of_rank] for name, values in columns.items()}
         begin, end, number = steps["begin_ns"][rows], steps["end_ns"][rows], steps["step"][rows]
         busy = merge(union(own["seen_ns"], own["return_ns"]), union(own["done_ns"], own["told_ns"]))
         parts.append(

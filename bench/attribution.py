@@ -4,7 +4,10 @@ A steady synthetic run is written once and analysed again and again until --oper
 `efaprof attribute` does. CPU seconds of the process are counted, of all its threads, so that other work on the machine
 does not matter much; "on 2 cores" is twice the rate, which holds when chunks are spread over two processes. The ratio
 is to the exclusive sweep of the same operations in the same process. Where pandas is installed, the same split is made
-with it too, as one would write it there, and has to come out equal. Run it with `python bench/attribution.py`.
+with it too, as one would write it there, and has to come out equal. Last, `efaprof attribute` reads whole runs of
+1 M and 10 M operations as a process of its own, from raw files to report: time by the clock, CPU seconds and peak
+memory. That needs 2.5 GB in the temporary directory; `--end-to-end` without numbers leaves it out.
+Run it with `python bench/attribution.py`.
 """
 
 from __future__ import annotations
@@ -12,20 +15,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import os
 import platform
 import resource
+import subprocess
+import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import polars as pl
 
 from efaprof.analyzers.exclusive import PRIORITY
-from efaprof.analyzers.graph import StepGraph, build
+from efaprof.analyzers.graph import build
 from efaprof.analyzers.layers import NIC_OPEN_UNTIL, OPERATION_SPANS, LayerSplitter
-from efaprof.analyzers.replay import STANDARD, replayed
+from efaprof.analyzers.replay import STANDARD, saved_ns
 from efaprof.analyzers.walk import walk, walk_job
 from efaprof.session import host
 from efaprof.trace import dispatch
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from efaprof.trace.widerow import DispatchChunk
 
 COMMANDS = 64
+STEP_COMMANDS = 16  # of the whole runs: small steps, which cost most
 WRITTEN = 1_000_000  # operations of the run on disk
 MIB = 1 << 10  # of ru_maxrss
 NO_STEP = -1  # after the last one
@@ -53,15 +61,9 @@ def analyse(chunk: DispatchChunk, spent: Spent) -> int:
     walked = timed(spent, "walk and union (C, U)", lambda: walk(graph))
     timed(spent, "walk of the job", lambda: walk_job(graph))
     timed(spent, "order for replays", graph.events.order)
-    timed(spent, f"{len(STANDARD)} replays (Δ)", lambda: replay_all(graph))
+    timed(spent, f"{len(STANDARD)} replays (Δ)", lambda: saved_ns(graph, STANDARD))
     timed(spent, "exclusive sweep", lambda: LayerSplitter().split(chunk))
     return len(walked.windows)
-
-
-def replay_all(graph: StepGraph) -> None:
-    """Every standard change."""
-    for change in STANDARD:
-        replayed(graph, change)
 
 
 def timed(spent: Spent, name: str, work: Callable[[], Result]) -> Result:
@@ -137,10 +139,49 @@ def split_with_pandas(pandas: Any, spans: Any, marks: Any) -> Any:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What one `efaprof attribute` took."""
+
+    operations: int
+    seconds: float
+    cpu_seconds: float
+    peak_mib: float
+
+
+def attributed(operations: int) -> Process:
+    """`efaprof attribute` on a fresh run of that many operations, a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        steady = Steady(steps=operations // (2 * STEP_COMMANDS), commands=STEP_COMMANDS)
+        run = write_steady(Path(folder) / "run", steady).path
+        begin = time.perf_counter()
+        child = subprocess.Popen([sys.executable, "-m", "efaprof", "attribute", str(run), "--quiet"])
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise SystemExit(f"efaprof attribute ended with {child.returncode}")
+        took = time.perf_counter() - begin
+        return Process(steady.operations, took, used.ru_utime + used.ru_stime, used.ru_maxrss / MIB)
+
+
+def print_processes(processes: list[Process]) -> None:
+    """The rows of whole runs, and how time and memory grow from the first to the last of them."""
+    print(f"{'efaprof attribute RUN':28}{'M ops/s':>11}{'seconds':>10}{'CPU s':>9}{'µs CPU/op':>11}{'peak MiB':>10}")
+    for one in processes:
+        name = f"{one.operations:,} operations"
+        rate, each = one.operations / one.seconds / 1e6, one.cpu_seconds / one.operations * 1e6
+        print(f"{name:28}{rate:11.2f}{one.seconds:10.1f}{one.cpu_seconds:9.1f}{each:11.2f}{one.peak_mib:10.0f}")
+    if len(processes) > 1:
+        first, last = processes[0], processes[-1]
+        ratios = [last.operations / first.operations, last.seconds / first.seconds, last.peak_mib / first.peak_mib]
+        print("{:.0f} × the operations: {:.2f} × the time, {:.2f} × the memory".format(*ratios))
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, default=10_000_000)
+    parser.add_argument("--end-to-end", type=int, nargs="*", default=[1_000_000, 10_000_000])
     asked = parser.parse_args()
     spent: Spent = defaultdict(float)
     done = 0
@@ -151,7 +192,7 @@ def main() -> None:
             chunks = dispatch.chunks(surveyed)
             while (chunk := timed(spent, "reading records", lambda: next(chunks, None))) is not None:  # noqa: B023
                 analyse(chunk, spent)
-                done += len(chunk.operations)
+                done += chunk.count
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
         said = compare_with_pandas(surveyed, spent, done)
     machine = host.describe()
@@ -165,6 +206,8 @@ def main() -> None:
         print(f"{name:28}{seconds / done * 1e6:11.3f}{rate:16.2f}{spent['exclusive sweep'] / seconds:13.2f}")
     print(f"C and U on 2 cores: {2 * done / both / 1e6:.2f} M ops/s; peak memory {peak:.0f} MiB")
     print(said)
+    if asked.end_to_end:
+        print_processes([attributed(operations) for operations in asked.end_to_end])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,11 @@ COLUMNS: dict[str, tuple[type[np.generic], int]] = {
 ARRIVALS = ("source", "channel", "seq", "seen_ns", "end_ns", "x")
 
 
+def keep_memory() -> None:
+    """Let this process keep the memory that it frees: analyses take and free large arrays for every chunk."""
+    native.library().efaprof_keep_memory()
+
+
 class Clock:
     """A piecewise line from ticks to nanoseconds in native hands; no segments: ticks are nanoseconds."""
 

@@ -14,6 +14,7 @@ from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
 from efaprof.errors import NothingToAnalyse
 from efaprof.instrument.dispatch import DispatchOptions
+from efaprof.native_wide import keep_memory
 from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
 from efaprof.trace.marks import read_marks
@@ -77,6 +78,7 @@ def decode_section(
     if profile is not None:
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
+    keep_memory()
     found = decode(dispatch.chunks(job), host, limits=limits, changes=changes, path_by=path_by, profile=profile)
     if found is None:
         return None

@@ -1,5 +1,6 @@
 #include <efaprof/wide.h>
 
+#include <malloc.h>
 #include <string.h>
 
 namespace {
@@ -158,4 +159,13 @@ extern "C" uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const str
         if (*chunk != NO_CHUNK) return i;
     }
     return high;
+}
+
+extern "C" void efaprof_keep_memory(void) {
+#ifdef __GLIBC__
+    constexpr int LARGEST_KEPT = 32 << 20, MOST_KEPT = 512 << 20; // the first is the most that glibc takes
+    mallopt(M_ARENA_MAX, 1);
+    mallopt(M_MMAP_THRESHOLD, LARGEST_KEPT);
+    mallopt(M_TRIM_THRESHOLD, MOST_KEPT);
+#endif
 }

@@ -11,6 +11,10 @@
 extern "C" {
 #endif
 
+// From here on the process keeps the memory that it frees, as far as its allocator can: analyses take and free large
+// arrays for every chunk, and pages that come back from the system have to be cleared each time.
+EFAPROF_API void efaprof_keep_memory(void);
+
 // Ticks to nanoseconds: segment i holds from ticks[i] on, segment 0 also before it.
 struct efaprof_clock_map {
     const int64_t *ticks, *base_ns;
