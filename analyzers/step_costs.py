@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.exclusive import sweep
-from efaprof.analyzers.intervals import EMPTY, IntervalSet, merge, union
+from efaprof.analyzers.intervals import EMPTY, IntervalSet, merge, subtract, union
 from efaprof.analyzers.spread import Spread, add_counts, code_counts, spreads
 from efaprof.analyzers.steps import classified
 from efaprof.trace.layers import Layer, Match
@@ -149,6 +149,17 @@ def _of_run(run: RunSteps) -> list[_Rank]:
             if process in own:
                 own[int(str(process))].take(rows)
     return list(own.values())
+
+
+def step_gaps(tables: Tables, found: FoundSteps) -> dict[int, tuple[IntervalSet, IntervalSet]]:
+    """Decode steps of each process, and what of them is launch or idle."""
+    ranks = {one.process: one.process for one in found.processes}
+    gaps = {}
+    for one in _of_run(RunSteps(tables, found, ranks)):
+        decode = union(one.steps.begin_ns[one.is_decode], one.steps.until_ns[one.is_decode])
+        known = (spans for layer, spans in _open_in(one).items() if layer not in {Layer.LAUNCH, Layer.IDLE})
+        gaps[one.steps.process] = decode, subtract(decode, _joined(list(known)))
+    return gaps
 
 
 def _posted(tables: Tables, found: FoundSteps) -> dict[int, Times]:

@@ -119,7 +119,7 @@ def report_on(
         next_command=f"efaprof open {first.path}",
         warnings=tuple(_warnings(runs, recorded, steps)),
         self_cost=self_cost(runs, recorded, steps),
-        host=host_section(*runs[0]) if len(runs) == 1 else None,
+        host=host_section(*runs[0], steps.found if steps else None) if len(runs) == 1 else None,
     )
 
 

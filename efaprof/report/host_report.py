@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import polars as pl
 from efaprof.analyzers.gaps import StepGaps
 from efaprof.analyzers.host_time import GAPS, RECORDING, STEPS, HostTime, driving_threads, host_time
 from efaprof.analyzers.intervals import IntervalSet, covering, merge, union
+from efaprof.analyzers.step_costs import step_gaps
 from efaprof.report import units
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.units import DERIVED, MEASURED
@@ -20,6 +22,7 @@ from efaprof.trace.python_stacks import Stacks, read_stacks
 from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.steps import FoundSteps
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
 
@@ -40,17 +43,20 @@ class HostSection:
         return self.stacks.cpu_s / self.stacks.length_s if self.stacks.length_s > 0 else 0.0
 
 
-def host_section(run: Run, tables: Tables) -> HostSection | None:
-    """What the threads that drive the steps did in launch and idle gaps; None when Python was not sampled."""
+def host_section(run: Run, tables: Tables, found: FoundSteps | None = None) -> HostSection | None:
+    """What the threads that drive the steps did in launch and idle gaps; None when Python was not sampled.
+
+    `found`: steps of a program that says where they are, instead of marks.
+    """
     stacks = read_stacks(run)
     if stacks is None:
         return None
     if stacks.frames.is_empty():
         return HostSection(stacks, None)
     threads = driving_threads(stacks.frames, _marking_threads(tables))
-    chosen, window, note = _stretches(run, tables, stacks)
-    found = host_time(stacks.frames, chosen, threads, window=window, note=note)
-    return HostSection(stacks, found)
+    chosen, window, note = _stretches(run, tables, stacks, found)
+    threads = {pid: tid for pid, tid in threads.items() if pid in chosen}
+    return HostSection(stacks, host_time(stacks.frames, chosen, threads, window=window, note=note))
 
 
 def _marking_threads(tables: Tables) -> dict[int, list[int]]:
@@ -63,9 +69,16 @@ def _marking_threads(tables: Tables) -> dict[int, list[int]]:
     return found
 
 
-def _stretches(run: Run, tables: Tables, stacks: Stacks) -> tuple[dict[int, IntervalSet], str, str]:
-    """Gaps of marked steps, else steps, else everything: by process id, what they are, and why not the gaps."""
-    steps, gaps = _marked(run, tables) if tables.facts.records.get("mark") else ({}, {})
+def _stretches(
+    run: Run, tables: Tables, stacks: Stacks, found: FoundSteps | None
+) -> tuple[dict[int, IntervalSet], str, str]:
+    """Gaps of the steps, else steps, else everything: by process id, what they are, and why not the gaps."""
+    steps: dict[int, IntervalSet] = {}
+    gaps: dict[int, IntervalSet] = {}
+    if found is not None:
+        steps, gaps = _annotated(tables, found)
+    elif tables.facts.records.get("mark"):
+        steps, gaps = _marked(run, tables)
     if gaps:
         total = sum(one.covered_ns for one in gaps.values())
         resolved = {pid: _at_least(one, stacks.clock_error_ns) for pid, one in gaps.items()}
@@ -74,10 +87,12 @@ def _stretches(run: Run, tables: Tables, stacks: Stacks) -> tuple[dict[int, Inte
         error = units.duration(stacks.clock_error_ns)
         why = f"most gaps are shorter than samples are sure in time (±{error})" if total else "there are no gaps"
         return steps, STEPS, why
-    if spans := _step_spans(tables):
-        return spans, STEPS, "the steps have no layers on record"
     first, last = int(stacks.frames["begin_ns"].min()), int(stacks.frames["end_ns"].max())  # type: ignore[arg-type]
-    return {pid: covering(first, last) for pid in stacks.frames["pid"].unique()}, RECORDING, "no steps are marked"
+    return (
+        {pid: covering(first, last) for pid in stacks.frames["pid"].unique()},
+        RECORDING,
+        "there are no steps on record",
+    )
 
 
 def _at_least(stretches: IntervalSet, length_ns: int) -> IntervalSet:
@@ -104,17 +119,11 @@ def _by_process(stretches: dict[int, IntervalSet], pids: dict[int, int]) -> dict
     return found
 
 
-def _step_spans(tables: Tables) -> dict[int, IntervalSet]:
-    spans = (
-        tables.spans.filter(pl.col("is_step") & pl.col("end_ns").is_not_null())
-        .select("process", "begin_ns", "end_ns")
-        .collect()
-        .join(tables.processes.select("process", "pid"), on="process")
-    )
-    return {
-        int(pid): union(rows["begin_ns"].to_numpy(), rows["end_ns"].to_numpy())
-        for (pid,), rows in spans.partition_by("pid", as_dict=True).items()
-    }
+def _annotated(tables: Tables, found: FoundSteps) -> tuple[dict[int, IntervalSet], dict[int, IntervalSet]]:
+    """Decode steps that the program named and the gaps in them, by process id."""
+    pid_of = dict(tables.processes.select("process", "pid").iter_rows())
+    both = {pid_of[process]: pair for process, pair in step_gaps(tables, found).items()}
+    return {pid: steps for pid, (steps, _) in both.items()}, {pid: gaps for pid, (_, gaps) in both.items()}
 
 
 def host_sections(section: HostSection) -> list[Section]:
@@ -134,7 +143,9 @@ def host_sections(section: HostSection) -> list[Section]:
     )
     covered = found.sampled_ns / found.window_ns if found.window_ns else 0.0
     cost = f"it took {units.percent(section.cores)} {MEASURED} of a core"
-    where = f"{', '.join(found.threads)}: {how}, ±{units.duration(stacks.clock_error_ns)} {DERIVED}"
+    names = [f"{number} × {name}" if number > 1 else name for name, number in Counter(found.threads).items()]
+    error = f"±{units.duration(stacks.clock_error_ns)} {DERIVED}"
+    where = f"{', '.join(names) or 'no thread of a process with steps'}: {how}, {error}"
     lines = [
         f"{where}; {cost}; stacks for {units.percent(covered)} of the time",
         *((f"not of launch and idle gaps: {found.note}",) if found.note else ()),

@@ -22,6 +22,8 @@ from efaprof.report.host_report import host_section
 from efaprof.report.sections import as_terminal
 from efaprof.trace.reader import open_tables
 from efaprof.trace.steady import Steady, write_steady
+from efaprof.trace.synth import SynthRun
+from efaprof.trace.traffic import open_endpoint
 
 SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.attribution.1.json").read_text())
 
@@ -36,35 +38,63 @@ def test_a_run_without_samples_says_nothing_of_the_host(tmp_path):
     assert attribution_document(made)["host"] is None
 
 
-def test_the_functions_of_the_steps_are_named_where_no_layers_are_marked(tmp_path):
-    run = every_outcome(tmp_path / "efaprof-client")  # its one step lies from 9 to 75 µs, in process 100
-    placed = {"spawned_ns": 0, "running_ns": 0, "ended_ns": 200_500}  # the last stamp, 200 µs, at 200.5 µs of our clock
-    found = events(100, [(0, 20, "main;schedule"), (20, 200, "main;forward")])
+def annotated(path):
+    """Three annotated steps of 100 µs, 150 µs apart, in process 100; the first 20 µs of each are a libfabric call."""
+    synth = SynthRun(path)
+    ring = synth.ring(pid=100, comm="serve")
+    open_endpoint(ring, 0x1000, 0x2000)
+    for at in range(0, 450_000, 150_000):
+        ring.op("msg.inject", at, at + 20_000, ep=0x1000, len=8)
+        ring.span("step", at, at + 100_000, is_step=True)
+    return synth.finish(program="serve", command=["serve"], cpus=2)
+
+
+def test_the_functions_in_launch_and_idle_gaps_of_annotated_steps_are_named(tmp_path):
+    run = annotated(tmp_path / "efaprof-serve")
+    placed = {"spawned_ns": 0, "running_ns": 0, "ended_ns": 500_500}  # the last stamp, 500 µs, at 500.5 µs of our clock
+    found = events(100, [(0, 30, "main;dispatch"), (30, 120, "main;schedule"), (120, 500, "main;forward")])
     write(run.path, found, sampling(100, **placed))
     made = reported(run)
     assert made.host is not None
     time = made.host.time
     assert time is not None
-    assert (time.window, time.window_ns) == ("decode steps", 66_000)
-    assert [(one.function, one.ns) for one in time.functions] == [("forward", 55_000), ("schedule", 11_000)]
+    # Steps reach to the next begin; the last one to its own end. Gaps: 20 to 150, 170 to 300, 320 to 400 µs.
+    assert (time.window, time.window_ns, time.note) == ("launch and idle gaps", 340_000, "")
+    assert [(one.function, one.ns) for one in time.functions] == [
+        ("forward", 240_000), ("schedule", 90_000), ("dispatch", 10_000),
+    ]  # fmt: skip
     document = json.loads(json.dumps(attribution_document(made)))
     jsonschema.validate(document, SCHEMA)
+    layers = {row["layer"]: row["us"]["value"] for row in document["layers"]}
+    assert (layers["launch"] + layers["idle"]) * 3 == pytest.approx(time.window_ns / 1000)
     assert document["host"]["functions"][0] == {
-        "function": "forward", "file": "/app/forward.py", "caller": "main", "us": 55.0, "share": 55 / 66,
+        "function": "forward", "file": "/app/forward.py", "caller": "main", "us": 240.0, "share": 240 / 340,
     }  # fmt: skip
     text = as_terminal(attribution_heading(made), attribution_sections(made))
-    assert "host in decode steps" in text
+    assert "host in launch and idle gaps" in text
     assert "app/forward.py" in text
-    assert "not of launch and idle gaps: the steps have no layers on record" in text
+
+
+def test_without_steps_the_whole_recording_is_taken_and_said(tmp_path):
+    run = every_outcome(tmp_path / "efaprof-client")
+    placed = {"spawned_ns": 0, "running_ns": 0, "ended_ns": 200_500}
+    write(run.path, events(100, [(0, 20, "main;schedule"), (20, 200, "main;forward")]), sampling(100, **placed))
+    made = reported(run)
+    assert made.host is not None
+    assert made.host.time is not None
+    assert [(one.function, one.ns) for one in made.host.time.functions] == [("forward", 180_000), ("schedule", 20_000)]
+    text = as_terminal(attribution_heading(made), attribution_sections(made))
+    assert "not of launch and idle gaps: there are no steps on record" in text
 
 
 def test_stacks_of_another_process_than_the_steps_leave_nothing(tmp_path):
-    run = every_outcome(tmp_path / "efaprof-client")
+    run = annotated(tmp_path / "efaprof-serve")
     write(run.path, events(7, [(0, 20, "main")]), sampling(7))
-    found = host_section(run, open_tables(run))
-    assert found is not None
-    assert found.time is not None
-    assert (found.time.functions, found.time.window_ns) == ((), 0)
+    made = reported(run)
+    assert made.host is not None
+    assert made.host.time is not None
+    assert (made.host.time.functions, made.host.time.window_ns) == ((), 0)
+    assert "no thread of a process with steps" in as_terminal("", attribution_sections(made))
 
 
 def test_samples_that_cannot_be_read_are_said(tmp_path):
