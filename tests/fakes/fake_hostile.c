@@ -141,12 +141,17 @@ void flat(int n) { // million operations, by two threads at a time
            THREADS * each * (n + 1));
 }
 
-void full(int n) { // thousand operations that nobody makes room for
+void full(int n) { // thousand operations that nobody makes room for; ns: the least of the later ones
     struct fid_cq *cq = open_cq(FI_CQ_FORMAT_CONTEXT);
     struct fid_ep *ep = open_ep(cq, FI_SELECTIVE_COMPLETION);
-    const double t = now_ns();
-    post(ep, 1000l * n);
-    printf("ns %.1f\nposts %ld\n", (now_ns() - t) / n / 1000, 1000l * n);
+    double least = 1e9;
+    for (int i = 0; i < n; ++i) {
+        double t = now_ns();
+        post(ep, 1000);
+        t = (now_ns() - t) / 1000;
+        if (i >= n / 2 && t < least) least = t;
+    }
+    printf("ns %.1f\nposts %ld\n", least, 1000l * n);
     TRY(fi_close(&ep->fid));
     TRY(fi_close(&cq->fid));
 }
