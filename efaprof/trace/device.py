@@ -27,7 +27,7 @@ def device_work(window: Window, survey: Survey) -> pl.DataFrame:
         begin = part.loaded.ring.clock.to_ns(body["t_begin"].astype(np.int64))
         columns: dict[str, Column] = {
             "process": np.full(len(body), part.loaded.ring.process), "device": body["x"], "stream": body["stream"],
-            "kind": _kinds(kind & 0xFF), "name": names_of(survey, body["name"]),
+            "kind": _kinds((kind & 0xFF).astype(np.uint16)), "name": names_of(survey, body["name"]),
             "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns, "correlation": body["correlation"],
             "graph": body["graph"], "bytes": body["bytes"],
         }  # fmt: skip
