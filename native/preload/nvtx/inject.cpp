@@ -22,6 +22,7 @@ namespace {
 // What it put into the tables; null where it takes no part. Of several clients the first: a tool gives all the same.
 Function g_next[kModules][kFunctions];
 void *g_tool;
+bool g_attached; // it took part in some client
 
 template <class F> F next(unsigned module, unsigned function) {
     return reinterpret_cast<F>(__atomic_load_n(&g_next[module][function], __ATOMIC_ACQUIRE));
@@ -92,9 +93,10 @@ template <class... A> RangeId id_of(unsigned module, unsigned function, A... arg
 
 template <class... A> Handle handle_of(unsigned module, unsigned function, Text text, A... arguments) {
     const auto other = next<Handle (*)(A...)>(module, function);
-    if (other == nullptr) return remember(nullptr, text);
-    const Handle given = other(arguments...);
-    return given != nullptr ? remember(given, text) : given; // a tool may want nothing of this domain
+    if (other == nullptr && !__atomic_load_n(&g_attached, __ATOMIC_ACQUIRE)) return remember(nullptr, text);
+    // Another tool must never be shown a handle of ours; and it may give none, where it wants nothing of a domain.
+    const Handle given = other != nullptr ? other(arguments...) : nullptr;
+    return given != nullptr ? remember(given, text) : given;
 }
 
 void mark_ex(const Attributes *a) {
@@ -120,7 +122,7 @@ RangeId start_w(const wchar_t *text) {
 }
 void end_of(RangeId id) {
     end(id);
-    hand_on(kCore, kRangeEnd, id);
+    if (!is_own(id)) hand_on(kCore, kRangeEnd, id);
 }
 int push_ex(const Attributes *a) {
     return nested(kCore, kRangePushEx, push(nullptr, said(a)), a);
@@ -144,7 +146,7 @@ RangeId domain_start_ex(Handle domain, const Attributes *a) {
 }
 void domain_end(Handle domain, RangeId id) {
     end(id);
-    hand_on(kCore2, kDomainRangeEnd, domain, id);
+    if (!is_own(id)) hand_on(kCore2, kDomainRangeEnd, domain, id);
 }
 int domain_push_ex(Handle domain, const Attributes *a) {
     return nested(kCore2, kDomainRangePushEx, push(domain, said(a)), domain, a);
@@ -218,6 +220,7 @@ int attach(GetExportTable get_export_table) {
     for (unsigned i = 0; can && i < kOursCount; ++i)
         if ((slots[i] = slot_of(*callbacks, kOurs[i])) != nullptr) before[i] = *slots[i];
     const int told = tool != nullptr ? tool(get_export_table) : 0;
+    if (told != 0) __atomic_store_n(&g_attached, true, __ATOMIC_RELEASE);
     if (!can || process_find() == nullptr || process_find()->recording == 0) return told;
     for (unsigned i = 0; i < kOursCount; ++i) {
         if (slots[i] == nullptr) continue;

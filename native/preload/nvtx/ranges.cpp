@@ -140,7 +140,7 @@ int pop(Handle domain) {
 namespace {
 
 constexpr RangeId kBusy = 1;
-constexpr RangeId kFirst = 16;
+constexpr RangeId kFirst = 0xefa0ull << 48;
 constexpr unsigned kPlaces = 16;
 constexpr unsigned kGroups = 512; // a power of two
 

@@ -20,8 +20,11 @@ void mark(Handle domain, const Said &said);
 int push(Handle domain, const Said &said);
 int pop(Handle domain);
 
-// Begins a range of the process. id 0: makes one.
+// Begins a range of the process. id 0: no other tool gave one, so it is ours.
 RangeId start(RangeId id, Handle domain, const Said &said);
 void end(RangeId id);
+inline bool is_own(RangeId id) {
+    return id >> 48 == 0xefa0;
+}
 
 } // namespace efaprof::nvtx

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern int part_run(void);
@@ -115,6 +116,7 @@ static void forked(void) {
     pop();
     fflush(stdout);
     if (child == 0) _exit(0);
+    waitpid(child, NULL, 0);
 }
 
 int main(int argc, char **argv) {
