@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
-import os
+import json
 import platform
 import resource
 import subprocess
@@ -47,6 +47,14 @@ if TYPE_CHECKING:
     from efaprof.trace.widerow import DispatchChunk
 
 COMMANDS = 64
+# A process counts the memory of the one that it was forked from; so a small one starts what is measured.
+LAUNCH = """
+import json, resource, subprocess, sys, time
+begin = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True)
+took, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps({"seconds": took, "cpu_seconds": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss}))
+"""
 STEP_COMMANDS = 16  # of the whole runs: small steps, which cost most
 WRITTEN = 1_000_000  # operations of the run on disk
 MIB = 1 << 10  # of ru_maxrss
@@ -154,14 +162,9 @@ def attributed(operations: int) -> Process:
     with tempfile.TemporaryDirectory() as folder:
         steady = Steady(steps=operations // (2 * STEP_COMMANDS), commands=STEP_COMMANDS)
         run = write_steady(Path(folder) / "run", steady).path
-        begin = time.perf_counter()
-        child = subprocess.Popen([sys.executable, "-m", "efaprof", "attribute", str(run), "--quiet"])
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode:
-            raise SystemExit(f"efaprof attribute ended with {child.returncode}")
-        took = time.perf_counter() - begin
-        return Process(steady.operations, took, used.ru_utime + used.ru_stime, used.ru_maxrss / MIB)
+        argv = [sys.executable, "-c", LAUNCH, sys.executable, "-m", "efaprof", "attribute", str(run), "--quiet"]
+        told = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
+        return Process(steady.operations, told["seconds"], told["cpu_seconds"], told["peak"] / MIB)
 
 
 def print_processes(processes: list[Process]) -> None:
