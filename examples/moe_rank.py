@@ -72,8 +72,8 @@ class Step:
     work: Work
 
 
-class ProxyArm:
-    """The instrumented proxy path, as operators."""
+class EngineArm:
+    """The instrumented proxy path, or the one that posts by itself, as operators."""
 
     def __init__(self, options: EngineOptions, pipe: Connection) -> None:
         from efaprof.instrument import ops
@@ -148,12 +148,14 @@ def _serve(job: Job, rank: int, pipe: Connection) -> None:
     from moe_model import Model
 
     from efaprof.instrument.ops import EngineOptions, StepKind
+    from efaprof.trace.layers import DispatchPath
 
     options = EngineOptions(
         rank=rank, ranks=job.ranks, tokens=job.tokens, hidden=job.shape.hidden, topk=job.shape.topk,
         experts=job.shape.experts, channels=job.channels, provider=job.provider, timeout_s=job.timeout_s,
+        path=DispatchPath.GDAKI if job.arm == "gdaki" else DispatchPath.PROXY,
     )  # fmt: skip
-    arm = _dense(job, options, pipe) if job.arm == "dense" else ProxyArm(options, pipe)
+    arm = _dense(job, options, pipe) if job.arm == "dense" else EngineArm(options, pipe)
     model = Model(job.shape, rank, job.ranks, arm)
     pipe.send("ready")
     while (step := pipe.recv()) is not None:
@@ -164,7 +166,7 @@ def _serve(job: Job, rank: int, pipe: Connection) -> None:
     arm.close()
 
 
-def _step(arm: ProxyArm | Dense, model: Model, step: Step) -> list[int]:
+def _step(arm: EngineArm | Dense, model: Model, step: Step) -> list[int]:
     """The successors that were wanted."""
     import torch
 

@@ -6,7 +6,7 @@
 Weights are random and tokens are bytes: it answers nonsense, but it does what a server does. POST /v1/completions takes
 OpenAI's `prompt` (text, or token numbers), `max_tokens` and `stream`; decoding is greedy. On an emulated EFA device:
 
-    efaprof softefa -- efaprof record -- python examples/serve.py --arm proxy --provider efa
+    efaprof softefa -- efaprof record -- python examples/serve.py --arm gdaki
 """
 
 from __future__ import annotations
@@ -277,16 +277,18 @@ async def _main(options: argparse.Namespace, ranks: Ranks, shape: Shape) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small Mixture-of-Experts server, for recording.")
-    parser.add_argument("--arm", choices=("proxy", "dense"), default="proxy", help="how tokens come to their experts")
+    parser.add_argument("--arm", choices=("proxy", "gdaki", "dense"), default="proxy", help="how tokens reach experts")
     parser.add_argument("--port", type=int, default=8000, help="on 127.0.0.1; 0: any")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--provider", default="tcp", help="of libfabric, for the proxy arm: tcp, shm, efa, efa-direct")
-    parser.add_argument("--channels", type=int, default=4, help="of a pair of ranks, for the proxy arm")
+    parser.add_argument("--provider", default=None, help="of libfabric: tcp (proxy), shm, efa, efa-direct (gdaki)")
+    parser.add_argument("--channels", type=int, default=4, help="of a pair of ranks")
     parser.add_argument("--tokens", type=int, default=16, help="most tokens of a rank in one step")
     parser.add_argument("--timeout", type=int, default=60, metavar="S", help="longest wait for another rank")
     for name in ("layers", "hidden", "heads", "experts", "topk", "slots", "length", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Shape(), name))
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.provider = options.provider or ("efa-direct" if options.arm == "gdaki" else "tcp")
+    return options
 
 
 def main() -> int:

@@ -60,12 +60,15 @@ const char *fault_of(const efaprof_moe_options &asked) {
     if (asked.channels < 1 || asked.channels > protocol::MAX_CHANNELS) return "channels must be 1 to 254";
     if (asked.dtype > EFAPROF_MOE_BF16) return "dtype is unknown";
     if (asked.signal > EFAPROF_MOE_FENCE_BATCH) return "signal is unknown";
+    if (asked.path > EFAPROF_MOE_GDAKI) return "path is unknown";
     if (asked.ring != 0 && !is_power(asked.ring, 2, 1u << 20)) return "ring must be a power of two, 2 to 1048576";
     if (asked.window != 0 && !is_power(asked.window, 1, protocol::WINDOW / 2))
         return "window must be a power of two, 1 to 256";
     if (asked.threads != 0 && asked.threads != 2 && asked.threads != 3) return "threads must be 2, 3 or 0";
     if (asked.provider == nullptr || strlen(asked.provider) >= sizeof efaprof_moe::provider)
         return "provider must be a name";
+    if (asked.path == EFAPROF_MOE_GDAKI && strcmp(asked.provider, "efa-direct") != 0)
+        return "path gdaki posts to an EFA device: its provider is efa-direct";
     return nullptr;
 }
 
@@ -79,6 +82,7 @@ Options options_of(const efaprof_moe_options &asked, const char *provider) {
                      asked.channels,
                      asked.dtype == EFAPROF_MOE_BF16 ? 2u : 4u};
     options.signal = static_cast<SignalMode>(asked.signal);
+    options.path = static_cast<Path>(asked.path);
     options.provider = provider;
     options.threads = asked.threads;
     if (asked.ring != 0) options.ring = asked.ring;

@@ -6,8 +6,9 @@
  *   open → contact ⇄ connect → { begin_step → { dispatch → (experts) → combine } per layer → end_step } … → close
  *
  * What happens inside is what efaprof-dispatch does: commands go through a ring to a proxy thread, which writes to the
- * peers by libfabric; notices and channel tails say what came. Under `efaprof record` every operation is recorded in
- * every layer; the work of the calling thread between these calls of a step is recorded as its computing.
+ * peers by libfabric (path gdaki: the calling thread posts them itself); notices and channel tails say what came. Under
+ * `efaprof record` every operation is recorded in every layer; the work of the calling thread between these calls of a
+ * step is recorded as its computing.
  *
  * A handle is used by one thread at a time. No call ends the process. Calls return 0 or an enum efaprof_moe_result and
  * leave a line of text in efaprof_moe_error(). Every wait ends: by progress, after timeout_s with the rank and channel
@@ -34,6 +35,10 @@ enum efaprof_moe_result {
 
 enum efaprof_moe_dtype { EFAPROF_MOE_F32 = 0, EFAPROF_MOE_BF16 = 1 };
 
+/* How operations reach the NIC: through a ring and a proxy thread, or posted to an EFA device's own queues by the
+ * calling thread (provider efa-direct, EFA's verbs where libfabric hands no queues out). */
+enum efaprof_moe_path { EFAPROF_MOE_PROXY = 0, EFAPROF_MOE_GDAKI = 1 };
+
 /* What orders a channel's tail behind its data. */
 enum efaprof_moe_signal { EFAPROF_MOE_IMM = 0, EFAPROF_MOE_FENCE = 1, EFAPROF_MOE_FENCE_BATCH = 2 };
 
@@ -55,8 +60,9 @@ struct efaprof_moe_options {
     uint32_t channels;     /* of a pair of ranks, at most 254 */
     uint32_t dtype;        /* enum efaprof_moe_dtype */
     uint32_t signal;       /* enum efaprof_moe_signal */
+    uint32_t path;         /* enum efaprof_moe_path */
     uint32_t ring, window; /* commands in the ring, operations in flight: powers of two; 0: 1024 and 256 */
-    uint32_t threads;      /* of a rank, the caller's included: 2 or 3; 0: by the number of cores */
+    uint32_t threads;      /* of a rank, the caller's included: 2 or 3; 0: by the number of cores; path gdaki has 1 */
     uint32_t timeout_s;    /* longest wait for a peer; 0: 60 */
     const char *provider;  /* of libfabric: tcp, shm, efa, efa-direct, … */
     struct efaprof_moe_inject inject;

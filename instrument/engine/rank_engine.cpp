@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../gda/open.h"
 #include "../proxy/make.h"
 #include "../workload/assemble.h"
 #include "../workload/job.h"
@@ -20,6 +21,7 @@ constexpr uint32_t PARTING_S = 5;      // longest wait for the others at the end
 struct Card {
     uint32_t magic;
     SignalMode signal;
+    Path path;
     protocol::Shape shape; // that of the sender must be ours
     Identity identity;
     Contact contact;
@@ -40,11 +42,19 @@ void RankEngine::open(const Options &options, uint32_t rank) {
     set_up(engine_, options_, ticks_per_ns_, rank);
     engine_.stop = &stop_;
     sum_ = make<float>(options_.shape.hidden);
-    open_fabric(engine_, options_, thread_count_);
+    if (is_posting())
+        open_queues(engine_, options_, pair_);
+    else
+        open_fabric(engine_, options_, thread_count_);
 }
 
 void RankEngine::contact(void *bytes) const {
-    Card card = {MAGIC, options_.signal, options_.shape, identity_here(engine_.rank), engine_.fabric.contact()};
+    Card card = {MAGIC,
+                 options_.signal,
+                 options_.path,
+                 options_.shape,
+                 identity_here(engine_.rank),
+                 is_posting() ? pair_.contact() : engine_.fabric.contact()};
     memset(bytes, 0, EFAPROF_MOE_CONTACT_BYTES);
     memcpy(bytes, &card, sizeof card);
 }
@@ -56,26 +66,37 @@ void RankEngine::connect(const void *contacts) {
         memcpy(&card, static_cast<const uint8_t *>(contacts) + size_t{rank} * EFAPROF_MOE_CONTACT_BYTES, sizeof card);
         if (card.magic != MAGIC || card.identity.rank != rank)
             fail(Cause::Failed, "contact %u is not one of rank %u", rank, rank);
-        if (!is_same(card.shape, options_.shape) || card.signal != options_.signal)
+        if (!is_same(card.shape, options_.shape) || card.signal != options_.signal || card.path != options_.path)
             fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
         contacts_[rank] = card.contact;
         identities[rank] = card.identity;
     }
-    engine_.fabric.connect(contacts_, engine_.ranks);
+    if (is_posting())
+        pair_.connect(contacts_, engine_.ranks, engine_.rank);
+    else
+        engine_.fabric.connect(contacts_, engine_.ranks);
     record_identity(engine_, options_);
+    start(identities);
+}
+
+void RankEngine::start(const Identity *identities) {
     bool is_device = strncmp(options_.provider, "efa", 3) == 0;
+    if (is_posting()) record_note("path: gdaki", 1);
     if (!is_device && is_one_host(identities, engine_.ranks)) {
         char note[EFAPROF_NAME_MAX];
         snprintf(note, sizeof note, "emulated: nic: provider %s on one host", options_.provider);
         record_note(note, 1);
     }
-    threads_.start(engine_, thread_count_);
-    has_threads_ = true;
+    if (!is_posting()) {
+        threads_.start(engine_, thread_count_);
+        has_threads_ = true;
+    }
     watch_.start(stop_, engine_.rank, identities, engine_.ranks);
-    carrier_.emplace(engine_);
-    exchange_.emplace(
-        engine_, lane_.emplace(engine_, *carrier_, LaneOptions{options_.signal, options_.timeout_s, ticks_per_ns_}),
-        options_.shape);
+    Carrier &carrier = is_posting() ? static_cast<Carrier &>(posting_.emplace(
+                                          engine_, pair_.queues(), GdaCarrierOptions{options_.posting.batch, 0, 0}))
+                                    : ring_.emplace(engine_);
+    lane_.emplace(engine_, carrier, LaneOptions{options_.signal, options_.timeout_s, ticks_per_ns_});
+    exchange_.emplace(engine_, *lane_, options_.shape);
 }
 
 void RankEngine::mark(efaprof_phase phase) {
@@ -214,7 +235,9 @@ void RankEngine::close() {
     watch_.stop();
     exchange_.reset();
     lane_.reset();
-    carrier_.reset();
+    ring_.reset();
+    posting_.reset();
+    if (is_posting()) pair_.close();
     take_down(engine_);
     // Of ranks that were killed; without them the job is over for the others too.
     for (uint32_t rank = 0; is_stopped && rank < engine_.ranks; rank++)

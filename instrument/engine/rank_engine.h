@@ -3,6 +3,8 @@
 
 #include <optional>
 
+#include "../gda/carrier.h"
+#include "../gda/queue_pair.h"
 #include "../proxy/loop.h"
 #include "../workload/carrier.h"
 #include "../workload/exchange.h"
@@ -48,6 +50,8 @@ public:
     const LaneCounts &counts() const { return lane_->counts(); }
 
 private:
+    bool is_posting() const { return options_.path == Path::Gdaki; }
+    void start(const Identity *identities);
     void mark(efaprof_phase phase);
     void enter(efaprof_phase phase);
     void computed(efaprof_compute what);
@@ -64,7 +68,9 @@ private:
     Threads threads_;
     bool has_threads_ = false;
     PeerWatch watch_;
-    std::optional<RingCarrier> carrier_;
+    GdaQueuePair pair_; // path gdaki
+    std::optional<RingCarrier> ring_;
+    std::optional<GdaCarrier<protocol::CqWatch>> posting_;
     std::optional<Lane> lane_;
     std::optional<Exchange> exchange_;
     float *sum_ = nullptr; // [hidden]

@@ -17,7 +17,7 @@ from efaprof.errors import EfaprofError, UsageError
 from efaprof.instrument.dispatch import Injection, OperationCounts, SignalMode
 from efaprof.instrument.ops import registry
 from efaprof.libraries import lib_path
-from efaprof.trace.layers import Layer
+from efaprof.trace.layers import DispatchPath, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,13 +28,14 @@ CONTACT_BYTES = 256
 DTYPES = ("f32", "bf16")  # in the order of their numbers
 _VERSION = 1
 _REFUSED = 1
+_PATHS = (DispatchPath.PROXY, DispatchPath.GDAKI)
 _SIGNALS = (SignalMode.IMM, SignalMode.FENCE, SignalMode.FENCE_BATCH)
 _INJECT = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX)
 _CDEF = """
 struct efaprof_moe_inject { uint64_t kernel_ns, ring_ns, proxy_ns, libfabric_ns, nic_ns, rx_ns; };
 struct efaprof_moe_options {
-    uint32_t struct_bytes, rank, ranks, tokens, hidden, topk, experts, channels, dtype, signal, ring, window, threads,
-        timeout_s;
+    uint32_t struct_bytes, rank, ranks, tokens, hidden, topk, experts, channels, dtype, signal, path, ring, window,
+        threads, timeout_s;
     const char *provider;
     struct efaprof_moe_inject inject;
 };
@@ -79,6 +80,7 @@ class EngineOptions:
     experts: int  # over all ranks
     channels: int = 4
     dtype: str = "f32"
+    path: DispatchPath = DispatchPath.PROXY  # or GDAKI: the calling thread posts, to efa-direct
     provider: str = "tcp"
     signal: SignalMode = SignalMode.IMM
     ring: int = 1024  # commands
@@ -89,6 +91,8 @@ class EngineOptions:
 
     def __post_init__(self) -> None:
         """Refuse what has no number in the C interface; the library checks the rest."""
+        if self.path not in _PATHS:
+            raise UsageError(f"an engine has no path {self.path}", hint=f"use {' or '.join(_PATHS)}")
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype} is not there", hint=f"use {' or '.join(DTYPES)}")
 
@@ -200,6 +204,7 @@ def _native(options: EngineOptions, provider: Any) -> Any:
     for name in ("rank", "ranks", "tokens", "hidden", "topk", "experts", "channels", "ring", "window", "timeout_s"):
         setattr(native, name, getattr(options, name))
     native.dtype = DTYPES.index(options.dtype)
+    native.path = _PATHS.index(options.path)
     native.signal = _SIGNALS.index(options.signal)
     native.threads = options.threads or 0
     native.provider = provider

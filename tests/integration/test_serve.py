@@ -43,13 +43,13 @@ class Served:
         return [json.loads(line)["text"] for line in lines]
 
 
-def serve(folder: Path, arm: str, number: int) -> Served:
+def serve(folder: Path, arm: str, number: int, below: tuple[str, ...] = ()) -> Served:
     """Serve under record and load, until a signal comes."""
     run, exports = folder / f"run-{arm}", folder / arm
-    with Server("--arm", arm, prefix=record(run)) as server:
+    with Server("--arm", arm, prefix=(*below, *record(run))) as server:
         done = server.load(*LOAD, "-o", str(exports))
         assert done.returncode == 0, done.stderr
-        code = server.stop(number)
+        code = server.stop(number, server.server())
     return Served(run, code, exports)
 
 
@@ -66,6 +66,11 @@ def proxy(folder) -> Served:
 @pytest.fixture(scope="module")
 def dense(folder) -> Served:
     return serve(folder, "dense", signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def gdaki(folder) -> Served:
+    return serve(folder, "gdaki", signal.SIGTERM, (*EFAPROF, "softefa", "-q", "--"))
 
 
 def attributed(run: Path) -> dict[str, Any]:
@@ -113,8 +118,19 @@ def test_the_dense_arm_has_neither_ring_nor_proxy(dense):
     assert document["run"]["emulated"] == ["nic: gloo on one host"]
 
 
-def test_both_arms_answer_alike(proxy, dense):
-    assert proxy.answers == dense.answers
+def test_the_gdaki_arm_has_no_host_stage(gdaki):
+    document = attributed(gdaki.run)
+    assert document["run"]["path"] == "gdaki"
+    assert document["steps"] >= LEAST_STEPS
+    found = layers(document)
+    assert not found.keys() & {"ring", "proxy", "libfabric"}
+    assert all(found[layer] > 0 for layer in ("compute", "kernel", "nic"))
+    assert sum(found.values()) == pytest.approx(document["wall_us"]["value"])
+    assert set(document["run"]["emulated"]) == {"device: softefa", "kernel: a CPU thread"}
+
+
+def test_all_arms_answer_alike(proxy, dense, gdaki):
+    assert proxy.answers == dense.answers == gdaki.answers
     assert len(set(proxy.answers)) == 6
     assert all(len(answer) == 12 for answer in proxy.answers)
 
@@ -128,7 +144,9 @@ def test_what_the_load_exports_is_read_as_an_arm(proxy, dense):
     assert {"proxy", "dense"} == set(cell["arms"])
 
 
-@pytest.mark.parametrize(("arm", "code"), [("proxy", 128 + signal.SIGINT), ("dense", 128 + signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("arm", "code"), [("proxy", 128 + signal.SIGINT), ("dense", 128 + signal.SIGTERM), ("gdaki", 128 + signal.SIGTERM)]
+)
 def test_a_server_that_a_signal_ends_passes_it_on(arm, code, request):
     served = request.getfixturevalue(arm)
     assert served.exit_code == code
