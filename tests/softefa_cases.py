@@ -61,9 +61,9 @@ CASES = (
     Case("slow libfabric", ISSUE, "latency=20us", 500, ("--inject", "libfabric=300us")),
     Case("slow receiver", frozenset({"receiver-bound"}), "latency=20us", 500, ("--inject", "rx=300us")),
     Case("late sender", frozenset({"skew-bound"}), "latency=20us", 1000, ("--late", "1=2ms")),
-    Case("fenced signals", frozenset({"serialization-bound", "wire-bound/latency"}), "latency=2ms", 100,
+    Case("fenced signals", frozenset({"serialization-bound"}), "latency=500us", 400,
          ("--signal", "fence")),
-    Case("balanced", frozenset(), "latency=20us", 2000),
+    Case("balanced", frozenset(), "latency=20us", 1000, ("--inject", "proxy=150us", "--inject", "rx=150us")),
     Case("slow proxy, equally slow NIC", frozenset({"wire-bound/rate"}), "ops=3300", 500,
          ("--inject", "proxy=300us")),
 )  # fmt: skip
