@@ -102,4 +102,7 @@ def warnings(outcome: Outcome, plan: Plan) -> Iterator[str]:
 def _probable_reason(probe: Probe) -> str:
     if probe.state == ProbeState.DEGRADED:
         return probe.reason
-    return "the program called no libfabric function, or the one that did is static or set-user-ID"
+    return (
+        "the program called no libfabric function, or the one that did is static or set-user-ID;"
+        " one that looks libfabric up itself needs --entry both"
+    )
