@@ -109,7 +109,12 @@ def append_summary(heading: str, sections: Sequence[Section]) -> None:
         raise UsageError(f"${SUMMARY} cannot be written: {target}: {error.strerror}") from error
 
 
-def end_with(gates: Sequence[Gate], *, is_strict: bool) -> None:
+def end_with(
+    gates: Sequence[Gate],
+    *,
+    is_strict: bool,
+    hint: str = "the report names the layers; efaprof open RUN shows the operations",
+) -> None:
     """GateError when a gate failed; what could not be told is named on stderr."""
     from efaprof.analyzers.limits import GateStatus, failed
 
@@ -117,7 +122,7 @@ def end_with(gates: Sequence[Gate], *, is_strict: bool) -> None:
     if stopping:
         raise GateError(
             "\n".join(f"gate {gate.status.value}: {gate.name}: {gate.detail}" for gate in stopping),
-            hint="the report names the layers; efaprof open RUN shows the operations",
+            hint=hint,
         )
     for gate in gates:
         if gate.status is GateStatus.INCONCLUSIVE:

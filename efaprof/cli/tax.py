@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from efaprof.cli.gating import CiFiles, append_summary, end_with
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_seconds
 from efaprof.cli.targets import Targets
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from efaprof.analyzers.load_points import LoadPoint
+    from efaprof.analyzers.tax_gates import TaxLimit
 
 
 def tax(
@@ -40,6 +42,17 @@ def tax(
         typer.Option(metavar="CONC=N", help="Measured operations per rank and step at a load. Repeat for more."),
     ] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Ranks, for the predicted growth of operations.")] = 16,
+    fail_above: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ARM=]TIME", help="Gate: the tax per token, of every arm or of one; repeatable."),
+    ] = None,
+    expect: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[!]ARM=OUTCOME", help="Gate: flat, load-sensitive or inconclusive; repeatable."),
+    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Gates as JUnit test cases.")] = None,
+    bench: Annotated[Path | None, typer.Option(metavar="FILE", help="Tax for github-action-benchmark.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 also when a gate is inconclusive.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE.svg|png", help="Draw tok/s and ITL over load.")] = None,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.tax/1), to stdout or FILE.")
@@ -47,14 +60,22 @@ def tax(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what failed, and what was asked for.")] = False,
 ) -> None:
-    """Tax per token of serving arms against a baseline, with intervals, and whether it depends on the load."""
+    """Tax per token of serving arms against a baseline, with intervals, and whether it depends on the load.
+
+    With a gate, exit 4 when it fails; where the data cannot tell, it passes unless --strict.
+    """
     from efaprof.analyzers.tax import TaxOptions, compare
+    from efaprof.analyzers.tax_gates import parse_expected, tax_gates
+    from efaprof.report.benchmark_json import tax_rows
+    from efaprof.report.gates_json import gate_rows, gates_table
     from efaprof.report.tax_json import tax_document
     from efaprof.report.tax_plot import write_plot
     from efaprof.report.tax_sections import tax_heading, tax_sections
 
-    targets = Targets(as_json, as_markdown)
+    targets = Targets(as_json, as_markdown, is_quiet=quiet)
+    limits, expected = [_limit(text) for text in fail_above or ()], [parse_expected(text) for text in expect or ()]
     options = TaxOptions(
         baseline=baseline,
         session_window_h=parse_seconds(session_window) / 3600,
@@ -68,7 +89,23 @@ def tax(
     report = compare(_read(arm, warmup_waves), options)
     if plot is not None:
         write_plot(report, plot)
-    targets.write(tax_document(report), tax_heading(report), tax_sections(report))
+    gates = tax_gates(report, limits=limits, expected=expected)
+    heading, sections = tax_heading(report), tax_sections(report)
+    if gates:
+        sections = [*sections[:-1], gates_table(gates), sections[-1]]
+    targets.write(tax_document(report) | {"gates": gate_rows(gates)}, heading, sections)
+    CiFiles(junit, bench).write("efaprof tax", gates, tax_rows(report))
+    if gates:
+        append_summary(heading, sections)
+        end_with(gates, is_strict=strict, hint="the report has every arm and load, with intervals")
+
+
+def _limit(text: str) -> TaxLimit:
+    """`16.5ms` or `deepep=16.5ms` as a limit."""
+    from efaprof.analyzers.tax_gates import TaxLimit
+
+    arm, _, time = text.rpartition("=")
+    return TaxLimit(arm or None, parse_seconds(time) * 1e3)
 
 
 def _read(arms: Sequence[str], warmup_waves: int | None) -> Mapping[str, Sequence[LoadPoint]]:

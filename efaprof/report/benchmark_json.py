@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from efaprof.analyzers.diff import Diff
+    from efaprof.analyzers.tax import TaxReport
 
 
 def attribution_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -25,6 +26,16 @@ def diff_rows(diff: Diff) -> list[dict[str, Any]]:
     """Times of the second group, with the change against the first."""
     runs = f"mean of {len(diff.second)} runs"
     return [_row(one.name, one.second_us, None, None, f"{runs}, {one.change:+.2%}") for one in diff.measures]
+
+
+def tax_rows(report: TaxReport) -> list[dict[str, Any]]:
+    """Tax of each arm at each load."""
+    rows = []
+    for tax in report.taxes:
+        us = {name: None if (ms := getattr(tax.mean.interval(), name)) is None else ms * 1e3 for name in ("lo", "hi")}
+        name = f"tax {tax.arm} conc {tax.key.concurrency}"
+        rows.append(_row(name, tax.mean.value * 1e3, us["lo"], us["hi"], f"against {report.baseline}"))
+    return rows
 
 
 def _row(name: str, value: float, lo: float | None, hi: float | None, extra: str) -> dict[str, Any]:

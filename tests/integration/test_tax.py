@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import jsonschema
 import pytest
 
+from efaprof import report
 from efaprof.ingest import synth
 
 START = "2026-05-28T20:26:40"
@@ -76,6 +79,49 @@ def test_the_plot_is_written(exports, tmp_path):
     done = efaprof("tax", "--arm", f"deepep={exports}/deepep", "--plot", tmp_path / "x.svg", MPLCONFIGDIR=str(tmp_path))
     assert done.returncode == 0
     assert "<svg" in (tmp_path / "x.svg").read_text()
+
+
+def arms(exports):
+    return ("--arm", f"deepep={exports}/deepep", "--arm", f"dense={exports}/dense")
+
+
+def test_a_tax_above_its_limit_is_red_in_every_file_that_a_job_reads(exports, tmp_path):
+    files = {name: tmp_path / name for name in ("tax.json", "gates.xml", "bench.json", "summary.md")}
+    done = efaprof(
+        "tax", *arms(exports), "--fail-above", "deepep=10ms", "--json", files["tax.json"],
+        "--junit", files["gates.xml"], "--bench", files["bench.json"], GITHUB_STEP_SUMMARY=str(files["summary.md"]),
+    )  # fmt: skip
+    assert done.returncode == 4
+    assert "gate failed: tax of deepep at conc 4 at most 10 ms: 16" in done.stderr
+    made = json.loads(files["tax.json"].read_text())
+    schema = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.tax.1.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(made)
+    assert {gate["status"] for gate in made["gates"]} == {"failed"}
+    assert files["gates.xml"].read_text().count("<failure") == len(made["gates"])
+    rows = json.loads(files["bench.json"].read_text())
+    assert rows[0]["name"] == "tax deepep conc 4"
+    assert rows[0]["value"] == pytest.approx(made["cells"][0]["tax_ms"]["value"] * 1000)
+    assert "tax of deepep" in files["summary.md"].read_text()
+
+
+def test_a_tax_within_its_limit_is_green(exports):
+    done = efaprof("tax", *arms(exports), "--fail-above", "60ms", "--expect", "!deepep=load-sensitive", "--quiet")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--fail-above", "nobody=1ms"], "no tax to look at for nobody"),
+        (["--fail-above", "deepep=1"], "is no time"),
+        (["--expect", "deepep=bumpy"], "outcomes are flat"),
+        (["--expect", "nobody=flat"], "nobody is no arm"),
+    ],
+)
+def test_gates_that_cannot_be_are_refused(exports, words, said):
+    done = efaprof("tax", *arms(exports), *words)
+    assert done.returncode == 2
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize(
