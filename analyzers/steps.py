@@ -17,6 +17,8 @@ import polars as pl
 from efaprof.trace.layout import UNSAID_COUNT, AnnotatedStep, Payload
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     Times = NDArray[np.int64]
@@ -72,6 +74,12 @@ class FoundSteps:
     names: tuple[str, ...]  # what they are called, the most frequent first
     processes: tuple[ProcessSteps, ...]
     unfinished: int  # begun, and not ended when the recording did
+
+
+def asked_pattern(options: Mapping[str, object]) -> str | None:
+    """Names of ranges that are steps, as `record --step` was given them: in the options of a run's manifest."""
+    kept = options.get("step")
+    return kept if isinstance(kept, str) else None
 
 
 def find_steps(spans: pl.LazyFrame, pattern: str | None = None) -> FoundSteps | None:

@@ -11,7 +11,8 @@ from efaprof.export.dispatch import DispatchTracks
 from efaprof.export.groups import Groups
 from efaprof.export.meters import EmptyPolls, InFlight, Sampled, draw_counters
 from efaprof.export.operations import OperationTracks
-from efaprof.export.surroundings import ReadTracks, draw_arrivals, draw_device_work, draw_spans, draw_stacks
+from efaprof.export.spans import draw_spans, draw_steps
+from efaprof.export.surroundings import ReadTracks, draw_arrivals, draw_device_work, draw_stacks
 from efaprof.trace.layout import name_id
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def draw(tables: RunTables, sink: Sink) -> Drawn:
     groups = Groups(board, tables.processes, tables.threads, keys, dispatching)
     facts_track = board.track("efaprof run")
     draw_spans(tables, groups)
+    draw_steps(tables, groups)
     draw_stacks(tables, groups)
     draw_device_work(tables, groups)
     stages = DispatchTracks(groups, window, name_id(f"dispatch {tables.identity}".encode()))

@@ -1,7 +1,7 @@
 """The frame of the picture: processes, their threads, and per process an "efaprof" group in the order of the path.
 
 rank 0 · fi_pingpong                      process
-  fi_pingpong                             threads, with the program's own spans
+  fi_pingpong                             threads, with the program's own spans; NVTX domains below
   efaprof                                 group, its lines in this order
     outstanding operations, …             counters
     libfabric                             calls: one line a posting thread
@@ -105,6 +105,10 @@ class Groups:
                 row.get("comm") or "thread", parent=parent, thread=ThreadFacts(self._pid(process), tid)
             )
         return track
+
+    def domain_line(self, thread: int, domain: str) -> int:
+        """Track for what a thread did in an NVTX domain."""
+        return self.board.track(f"NVTX {domain}", parent=self.thread(thread))
 
     def thread_name(self, thread: int) -> str:
         """Name and real tid, for lines that belong to a thread and for messages."""

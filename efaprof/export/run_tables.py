@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from efaprof.analyzers.steps import asked_pattern, find_steps
 from efaprof.export.dispatch import DispatchSource
 from efaprof.export.perfetto.tracks import ClockReading
 from efaprof.export.source import STACKS, RunTables, Window
@@ -58,6 +59,7 @@ def load(run: Run) -> RunTables:
         dispatch=stages,
         stacks=frames.lazy(),
         stacks_hz=stacks.rate_hz if stacks is not None else 0.0,
+        steps=find_steps(tables.spans, asked_pattern(manifest.options)),
     )
 
 

@@ -15,6 +15,7 @@ from efaprof.trace.schema import DEVICE_WORK
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from efaprof.analyzers.steps import FoundSteps
     from efaprof.export.dispatch import DispatchSource
     from efaprof.export.perfetto.tracks import ClockReading
     from efaprof.export.timeline import Fact
@@ -82,6 +83,7 @@ class RunTables:
     dispatch: DispatchSource | None = None  # operations of a dispatch path of ours
     stacks: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=STACKS))
     stacks_hz: float = 0.0
+    steps: FoundSteps | None = None  # of a program that says where they are
     device_work: pl.LazyFrame = field(default_factory=lambda: pl.LazyFrame(schema=DEVICE_WORK))
 
     def named(self) -> dict[str, pl.LazyFrame]:

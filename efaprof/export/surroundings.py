@@ -1,4 +1,4 @@
-"""What happens around operations, as slices: spans, Python stacks, arrivals at a target, completion-queue reads."""
+"""What happens around operations, as slices: Python stacks, GPU work, arrivals at a target, queue reads."""
 
 from __future__ import annotations
 
@@ -14,18 +14,13 @@ from efaprof.export.stretches import column_argument
 from efaprof.export.timeline import UNFINISHED, Slices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from efaprof.export.groups import Groups
     from efaprof.export.source import RunTables
+    from efaprof.export.timeline import Argument
 
 _ARRIVAL_NAMES = ("arrival", "arrival unexplained", "arrival error")
-
-
-def draw_spans(tables: RunTables, groups: Groups) -> None:
-    """Spans of the program on its threads, nested as they ran; what crosses another one goes below."""
-    spans = tables.named()["spans"].with_columns(pl.col("name").cast(pl.String).fill_null("(no name)")).collect()
-    for (thread,), frame in sorted(spans.partition_by("thread", as_dict=True).items()):
-        where = f"spans of thread {groups.thread_name(int(thread))}"
-        _draw_nested(groups, groups.thread(int(thread)), where, frame, "payload")
 
 
 def draw_stacks(tables: RunTables, groups: Groups) -> None:
@@ -38,10 +33,16 @@ def draw_stacks(tables: RunTables, groups: Groups) -> None:
         line = groups.stack_line(int(process), f"Python (sampled, {rate}) · {name}", description)
         file = pl.col("file").str.split("/").list.last()
         named = frame.with_columns(name=pl.col("function") + " (" + file + ")")
-        _draw_nested(groups, line, f"Python stacks of {name}", named, "line")
+        draw_nested(groups, line, f"Python stacks of {name}", named, lambda rows: (column_argument(rows, "line"),))
 
 
-def _draw_nested(groups: Groups, line: int, where: str, frame: pl.DataFrame, argument: str) -> None:
+def draw_nested(
+    groups: Groups,
+    line: int,
+    where: str,
+    frame: pl.DataFrame,
+    arguments: Callable[[pl.DataFrame], tuple[Argument, ...]],
+) -> None:
     """Draw `name`, `begin_ns`, `end_ns` (null: not ended) on one line, nested; what crosses another one goes below."""
     starts = frame["begin_ns"].to_numpy()
     ends = np.maximum(frame["end_ns"].fill_null(int(FOREVER)).to_numpy(), starts)
@@ -54,7 +55,7 @@ def _draw_nested(groups: Groups, line: int, where: str, frame: pl.DataFrame, arg
         dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
         name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
         names=tuple(names),
-        arguments=(column_argument(rows, argument),),
+        arguments=arguments(rows),
     )
     groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 

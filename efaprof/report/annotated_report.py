@@ -8,7 +8,7 @@ import polars as pl
 
 from efaprof.analyzers.annotated import annotated_decode, tokens_of
 from efaprof.analyzers.step_costs import RunSteps, step_costs
-from efaprof.analyzers.steps import FoundSteps, ProcessSteps, find_steps
+from efaprof.analyzers.steps import FoundSteps, ProcessSteps, asked_pattern, find_steps
 from efaprof.report.decode_report import COSTS_NAME, DecodeSection, host_facts
 from efaprof.report.job import missing_ranks, why_no_job
 from efaprof.trace.events import PARENT
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from efaprof.analyzers.recorded import Recorded
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
-
-STEP = "step"  # option of `record`, in the manifest
 
 
 def annotated_section(
@@ -62,16 +60,8 @@ def annotated_section(
     )
 
 
-def step_pattern(run: Run, pattern: str | None) -> str | None:
-    """The names of NVTX ranges that are steps: as asked for now, else as the recording was."""
-    if pattern is not None:
-        return pattern
-    kept = run.manifest.options.get(STEP)
-    return kept if isinstance(kept, str) else None
-
-
 def _of_run(run: Run, tables: Tables, pattern: str | None) -> FoundSteps | None:
-    found = find_steps(tables.spans, step_pattern(run, pattern))
+    found = find_steps(tables.spans, pattern if pattern is not None else asked_pattern(run.manifest.options))
     return None if found is None else _lent(found, tables)
 
 

@@ -12,12 +12,14 @@ from run_samples import START_NS, operation, ops_frame, rows_frame, run_tables, 
 from timeline_samples import decoded
 from trace_processor import WasmTraceProcessor, load
 
+from efaprof.analyzers.steps import FoundBy, FoundSteps, ProcessSteps
 from efaprof.errors import NothingToAnalyse
 from efaprof.export import source
 from efaprof.export.draw import Drawn, draw
 from efaprof.export.perfetto.writer import PerfettoWriter
 from efaprof.export.source import RunTables, Window
 from efaprof.trace.layers import Match
+from efaprof.trace.layout import Payload
 
 ONE_CALLER = threads_frame(1)
 
@@ -269,6 +271,57 @@ def test_spans_nest_on_their_thread_and_what_crosses_goes_below() -> None:
         ("layer", 500, 500, 1, 4242, None), ("open", 2000, -1, 0, 4242, 4),
     ]  # fmt: skip
     assert below == {"overlapping spans"}
+
+
+def test_domains_of_nvtx_have_lines_below_their_thread_and_payloads_are_of_their_type() -> None:
+    half, whole = np.float32(-0.5).view(np.uint32), np.float64(2.5).view(np.uint64)
+    spans = [
+        {"name": "mine", "payload": 7, "payload_type": Payload.U32},
+        {"name": "theirs", "domain": "lib", "payload": (1 << 64) - 5, "payload_type": Payload.I64, "category": 3},
+        {"name": "double", "domain": "lib", "payload": int(whole), "payload_type": Payload.F64},
+        {"name": "float", "domain": "lib", "payload": int(half), "payload_type": Payload.F32},
+        {"name": "step", "payload": 2 << 32 | 6, "payload_type": Payload.STEP, "source": "annotation", "category": 1},
+        {"name": "step", "what": "step began"},
+    ]
+    rows = [
+        {"process": 0, "thread": 0, "begin_ns": START_NS + 100 * n, "end_ns": START_NS + 100 * n + 50,
+         "source": "nvtx", "what": "range"} | span
+        for n, span in enumerate(spans)
+    ]  # fmt: skip
+    engine, _ = engine_of(run_tables(spans=rows_frame("SPANS", rows)))
+    arguments = ("payload", "payload (millionths)", "tokens", "batch", "category")
+    asked = ", ".join(f"extract_arg(s.arg_set_id, 'debug.{name}') as a{n}" for n, name in enumerate(arguments))
+    with engine:
+        drawn = engine.rows(
+            f"select s.name, t.name as track, {asked} from slice s join track t on t.id = s.track_id"
+            " where s.name != 'efaprof run' order by s.ts"
+        )
+    found = [(row["name"], row["track"], *(row[f"a{n}"] for n in range(len(arguments)))) for row in drawn]
+    assert [one[:1] + one[2:] for one in found] == [
+        ("mine", 7, None, None, None, None), ("theirs", -5, None, None, None, 3),
+        ("double", None, 2_500_000, None, None, None), ("float", None, -500_000, None, None, None),
+        ("step", None, None, 6, 2, None),
+    ]  # fmt: skip
+    assert [track == "NVTX lib" for _, track, *_ in found] == [False, True, True, True, False]
+
+
+def test_annotated_steps_have_a_line_above_what_happens_in_them() -> None:
+    steps = ProcessSteps(
+        process=0, number=np.array([5, 6, 7]), begin_ns=START_NS + np.array([0, 1000, 2000]),
+        end_ns=START_NS + np.array([900, 1900, 2900]), until_ns=START_NS + np.array([1000, 2000, 2900]),
+        kind=("prefill", "decode", None), tokens=(512, 6, None), batch=(1, 3, None), has_ends=True,
+    )  # fmt: skip
+    found = FoundSteps((FoundBy.ANNOTATION,), ("step",), (steps,), 0)
+    engine, _ = engine_of(run_tables(ops_frame([operation(0, 10, 50)]), threads=ONE_CALLER, steps=found))
+    with engine:
+        drawn = on_track(engine, "steps")
+        rows = engine.rows(
+            "select extract_arg(s.arg_set_id, 'debug.tokens') as tokens,"
+            " extract_arg(s.arg_set_id, 'debug.step') as step from slice s join track t on t.id = s.track_id"
+            " where t.name = 'steps' order by s.ts"
+        )
+    assert drawn == [(0, 1000, "prefill step"), (1000, 1000, "decode step"), (2000, 900, "step")]
+    assert [(row["step"], row["tokens"]) for row in rows] == [(5, 512), (6, 6), (7, None)]
 
 
 def test_empty_polls_stand_at_the_read_before_them_and_none_is_lost() -> None:
