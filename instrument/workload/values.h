@@ -4,21 +4,15 @@
 #include <stdint.h>
 #include <string.h>
 
-namespace efaprof::dispatch {
+#include "../protocol/numerics.h"
 
-inline float from_bf16(uint16_t half) {
-    uint32_t bits = uint32_t{half} << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
+namespace efaprof::dispatch {
 
 // To the nearest, ties to even; what is no number stays none.
 inline uint16_t to_bf16(float value) {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<uint16_t>(bits >> 16 | 0x40);
-    return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+    uint32_t bits = protocol::bits_of(value);
+    bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+    return is_nan ? static_cast<uint16_t>(bits >> 16 | 0x40) : protocol::bf16_bits(value);
 }
 
 // sum += scale · values
@@ -26,7 +20,7 @@ inline void add_values(float *sum, const void *values, uint32_t count, uint32_t 
     const auto *floats = static_cast<const float *>(values);
     const auto *halves = static_cast<const uint16_t *>(values);
     for (uint32_t i = 0; i < count; i++)
-        sum[i] += scale * (element_bytes == sizeof(float) ? floats[i] : from_bf16(halves[i]));
+        sum[i] += scale * (element_bytes == sizeof(float) ? floats[i] : protocol::bf16_value(halves[i]));
 }
 
 inline void store_values(void *values, const float *sum, uint32_t count, uint32_t element_bytes) {
