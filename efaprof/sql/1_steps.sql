@@ -1,8 +1,8 @@
 -- Steps of a dispatch run, and the stages of its operations, from a trace that `efaprof export` wrote.
--- Run the files of this folder in order, once; then query the views. docs/perfetto.md names them all.
+-- Run the files of this folder in order, once; then query what they made. docs/perfetto.md names it all.
 
 -- One row per rank and step: [ts, end_ts) reaches to the begin of the next step.
-CREATE OR REPLACE PERFETTO VIEW efaprof_steps AS
+CREATE OR REPLACE PERFETTO TABLE efaprof_steps AS
 SELECT
   s.id,
   t.upid,
@@ -17,19 +17,26 @@ JOIN process_track AS t ON t.id = s.track_id
 JOIN process AS p USING (upid)
 WHERE t.name = 'steps' AND s.dur >= 0;
 
--- One row per slice on a line of the path, of processes that have steps; end_ts is null where it never ended.
-CREATE OR REPLACE PERFETTO VIEW efaprof_stages AS
+-- The lines of the path, of processes that have steps.
+CREATE OR REPLACE PERFETTO TABLE efaprof_lines AS
+SELECT id AS track_id, upid, name AS line
+FROM process_track
+WHERE
+  name IN ('kernel', 'ring', 'proxy', 'fence', 'told', 'libfabric', 'nic', 'rx', 'waits', 'compute')
+  AND upid IN (SELECT upid FROM efaprof_steps);
+
+-- One row per slice on such a line; end_ts is null where it never ended, step to bytes but for kernel.
+CREATE OR REPLACE PERFETTO TABLE efaprof_stages AS
 SELECT
   s.id,
-  t.upid,
-  t.name AS line,
+  l.upid,
+  l.line,
   s.name,
   s.ts,
   IIF(s.dur < 0, NULL, s.ts + s.dur) AS end_ts,
-  EXTRACT_ARG(s.arg_set_id, 'debug.seq') AS seq,
-  s.arg_set_id
+  IIF(l.line IN ('kernel', 'proxy', 'fence'), EXTRACT_ARG(s.arg_set_id, 'debug.seq'), NULL) AS seq,
+  IIF(l.line = 'kernel', EXTRACT_ARG(s.arg_set_id, 'debug.step'), NULL) AS step,
+  IIF(l.line = 'kernel', EXTRACT_ARG(s.arg_set_id, 'debug.layer'), NULL) AS model_layer,
+  IIF(l.line = 'kernel', EXTRACT_ARG(s.arg_set_id, 'debug.bytes'), NULL) AS bytes
 FROM slice AS s
-JOIN process_track AS t ON t.id = s.track_id
-WHERE
-  t.name IN ('kernel', 'ring', 'proxy', 'fence', 'told', 'libfabric', 'nic', 'rx', 'waits', 'compute')
-  AND t.upid IN (SELECT upid FROM efaprof_steps);
+JOIN efaprof_lines AS l USING (track_id);

@@ -1,31 +1,38 @@
 -- The exclusive split of steps: each instant goes to the first layer that is open on the rank, in the order
 -- compute, kernel, libfabric, proxy, ring, nic, rx, poll, idle. The same figures as `method exclusive` of attribute.
 
--- When each operation was seen by its receiver: a flow joins the slices of one operation.
-CREATE OR REPLACE PERFETTO VIEW efaprof_arrivals AS
-SELECT f.operation, r.ts AS arrival_ts
-FROM (
-  SELECT slice_out AS id, trace_id AS operation FROM flow
-  UNION
-  SELECT slice_in, trace_id FROM flow
-) AS f
-JOIN efaprof_stages AS r ON r.id = f.id AND r.line = 'rx';
+-- The operation of each slice that a flow leads through: a flow joins the slices of one operation.
+CREATE OR REPLACE PERFETTO TABLE efaprof_flows AS
+SELECT slice_out AS id, trace_id AS operation FROM flow
+UNION
+SELECT slice_in, trace_id FROM flow;
+
+CREATE OR REPLACE PERFETTO INDEX efaprof_flows_id ON efaprof_flows(id);
+
+-- When each operation was seen by its receiver.
+CREATE OR REPLACE PERFETTO TABLE efaprof_arrivals AS
+SELECT f.operation, MIN(r.ts) AS arrival_ts
+FROM efaprof_stages AS r
+JOIN efaprof_flows AS f USING (id)
+WHERE r.line = 'rx'
+GROUP BY f.operation;
+
+CREATE OR REPLACE PERFETTO INDEX efaprof_arrivals_operation ON efaprof_arrivals(operation);
+
+-- Where a fence held an operation.
+CREATE OR REPLACE PERFETTO TABLE efaprof_fences AS
+SELECT upid, ts, seq, end_ts FROM efaprof_stages WHERE line = 'fence';
+
+CREATE OR REPLACE PERFETTO INDEX efaprof_fences_ts ON efaprof_fences(ts);
 
 -- One row per stretch in which a layer had something open on a rank.
-CREATE OR REPLACE PERFETTO VIEW efaprof_open AS
-WITH
-  fences AS (SELECT upid, ts, seq, end_ts FROM efaprof_stages WHERE line = 'fence'),
-  flows AS (
-    SELECT slice_out AS id, trace_id AS operation FROM flow
-    UNION
-    SELECT slice_in, trace_id FROM flow
-  )
+CREATE OR REPLACE PERFETTO TABLE efaprof_open AS
 SELECT upid, 'compute' AS layer, 1 AS place, ts, end_ts FROM efaprof_stages WHERE line = 'compute'
 UNION ALL
 -- The wait for a fence is no part of the stage that it lies in.
 SELECT s.upid, s.line, IIF(s.line = 'kernel', 2, 4), COALESCE(f.end_ts, s.ts), s.end_ts
 FROM efaprof_stages AS s
-LEFT JOIN fences AS f ON f.upid = s.upid AND f.ts = s.ts AND f.seq = s.seq
+LEFT JOIN efaprof_fences AS f ON f.upid = s.upid AND f.ts = s.ts AND f.seq = s.seq
 WHERE s.line IN ('kernel', 'proxy')
 UNION ALL
 SELECT upid, 'libfabric', 3, ts, end_ts FROM efaprof_stages WHERE line = 'libfabric'
@@ -43,7 +50,7 @@ SELECT
   IIF(n.name = 'combine put', MAX(COALESCE(a.arrival_ts, n.end_ts), COALESCE(n.end_ts, a.arrival_ts)),
     COALESCE(a.arrival_ts, n.end_ts))
 FROM efaprof_stages AS n
-LEFT JOIN flows AS f ON f.id = n.id
+LEFT JOIN efaprof_flows AS f ON f.id = n.id
 LEFT JOIN efaprof_arrivals AS a ON a.operation = f.operation
 WHERE n.line = 'nic'
 UNION ALL
@@ -52,22 +59,23 @@ UNION ALL
 SELECT upid, 'poll', 8, ts, end_ts FROM efaprof_stages WHERE line = 'waits';
 
 -- One row per rank, step and layer: ns of the step that are this layer's alone. They sum to the step's dur.
-CREATE OR REPLACE PERFETTO VIEW efaprof_step_layers AS
+CREATE OR REPLACE PERFETTO TABLE efaprof_step_layers AS
 WITH
   edges AS (
-    SELECT upid, ts, place, 1 AS change, NULL AS step_ts FROM efaprof_open WHERE end_ts > ts
+    SELECT upid, ts, place, 1 AS change, NULL AS step_ts, NULL AS step_end FROM efaprof_open WHERE end_ts > ts
     UNION ALL
-    SELECT upid, end_ts, place, -1, NULL FROM efaprof_open WHERE end_ts > ts
+    SELECT upid, end_ts, place, -1, NULL, NULL FROM efaprof_open WHERE end_ts > ts
     UNION ALL
-    SELECT upid, ts, 0, 0, ts FROM efaprof_steps
+    SELECT upid, ts, 0, 0, ts, end_ts FROM efaprof_steps
     UNION ALL
-    SELECT upid, end_ts, 0, 0, NULL FROM efaprof_steps
+    SELECT upid, end_ts, 0, 0, NULL, NULL FROM efaprof_steps
   ),
   instants AS (
     SELECT
       upid,
       ts,
       MAX(step_ts) AS step_ts,
+      MAX(step_end) AS step_end,
       SUM(IIF(place = 1, change, 0)) AS c1,
       SUM(IIF(place = 2, change, 0)) AS c2,
       SUM(IIF(place = 3, change, 0)) AS c3,
@@ -85,6 +93,7 @@ WITH
       ts,
       LEAD(ts) OVER so_far AS next_ts,
       MAX(step_ts) OVER so_far AS step_ts,
+      MAX(step_end) OVER so_far AS step_end,
       SUM(c1) OVER so_far AS n1,
       SUM(c2) OVER so_far AS n2,
       SUM(c3) OVER so_far AS n3,
@@ -114,12 +123,11 @@ WITH
         ELSE 'idle'
       END AS layer
     FROM levels
-    WHERE next_ts IS NOT NULL AND step_ts IS NOT NULL
+    WHERE next_ts IS NOT NULL AND ts < step_end
   )
-SELECT s.upid, s.rank, s.step, s.kind, p.layer, SUM(p.ns) AS ns
-FROM pieces AS p
-JOIN efaprof_steps AS s ON s.upid = p.upid AND s.ts = p.step_ts AND p.ts < s.end_ts
-GROUP BY s.upid, s.step, s.ts, p.layer;
+SELECT s.upid, s.rank, s.step, s.kind, p.layer, p.ns
+FROM (SELECT upid, step_ts, layer, SUM(ns) AS ns FROM pieces GROUP BY upid, step_ts, layer) AS p
+JOIN efaprof_steps AS s ON s.upid = p.upid AND s.ts = p.step_ts;
 
 -- One row per layer: mean over the decode steps that every rank finished, and over the ranks.
 CREATE OR REPLACE PERFETTO VIEW efaprof_layers AS

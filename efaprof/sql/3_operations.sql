@@ -1,20 +1,15 @@
 -- Operations of a dispatch path, counted where they were issued.
 
 -- One row per rank, step, layer of the model and kind of operation.
-CREATE OR REPLACE PERFETTO VIEW efaprof_step_operations AS
-SELECT
-  k.upid,
-  s.rank,
-  s.step,
-  s.kind AS step_kind,
-  EXTRACT_ARG(k.arg_set_id, 'debug.layer') AS model_layer,
-  k.name,
-  COUNT() AS operations,
-  SUM(EXTRACT_ARG(k.arg_set_id, 'debug.bytes')) AS bytes
-FROM efaprof_stages AS k
-JOIN efaprof_steps AS s ON s.upid = k.upid AND s.step = EXTRACT_ARG(k.arg_set_id, 'debug.step')
-WHERE k.line = 'kernel'
-GROUP BY k.upid, s.step, model_layer, k.name;
+CREATE OR REPLACE PERFETTO TABLE efaprof_step_operations AS
+SELECT s.upid, s.rank, s.step, s.kind AS step_kind, k.model_layer, k.name, k.operations, k.bytes
+FROM (
+  SELECT upid, step, model_layer, name, COUNT() AS operations, SUM(bytes) AS bytes
+  FROM efaprof_stages
+  WHERE line = 'kernel'
+  GROUP BY upid, step, model_layer, name
+) AS k
+JOIN efaprof_steps AS s ON s.upid = k.upid AND s.step = k.step;
 
 -- One row per kind over the decode steps of all ranks: put, notify, signal, barrier, with its phase before it.
 CREATE OR REPLACE PERFETTO VIEW efaprof_operations AS

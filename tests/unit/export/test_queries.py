@@ -135,6 +135,7 @@ operation = st.fixed_dictionaries(
         "fence": st.none() | st.integers(0, 100),  # of the time between seen and call, in percent
         "arrival": st.none() | st.tuples(st.integers(0, 120), st.integers(0, 10)),
         "is_combine": st.booleans(),
+        "is_posted": st.booleans(),
         "done": st.booleans(),
     }
 )
@@ -161,8 +162,12 @@ def test_whatever_is_open_the_split_is_the_same(operations: list[dict[str, Any]]
             stamps["arrival"], stamps["signal"] = one["arrival"][0], sum(one["arrival"])
         if not one["done"] and one["arrival"] is None:  # else the picture lacks its flight, and says so
             stamps["done"] = stamps["told"] = None
+        if one["is_posted"]:  # by the kernel itself: no ring, no proxy, no library
+            if stamps.get("fenced") is not None:
+                stamps["fenced"] = (stamps["enter"] + stamps["return"]) // 2
+            stamps["publish"] = stamps["seen"] = stamps["call"] = stamps["told"] = None
         phase, kind = ("combine", "put") if one["is_combine"] else ("dispatch", "signal")
-        made.operation(one["rank"], seq, 1 - one["rank"], phase=phase, kind=kind, **stamps)
+        made.operation(one["rank"], seq, 1 - one["rank"], phase=phase, kind=kind, is_posted=one["is_posted"], **stamps)
     for what, rank, begin, length in others:
         if what == "compute":
             made.compute(rank, begin, begin + length)
