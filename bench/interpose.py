@@ -1,4 +1,4 @@
-"""What recording adds to a libfabric call: bare, recorded, and under libfabric's own hooks, arm by arm in one run.
+"""What recording adds to a libfabric call: bare, recorded, under libfabric's own hooks and the kernel's uprobes.
 
 Posts and polls are of a provider without a network (tests/fakes), whose calls do nothing, so that what is added stands
 alone; the loop is a real one, messages of one thread to itself over shm (receive, send, two completions: four records).
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class Arm:
     name: str
     env: dict[str, str]
     is_recorded: bool = False
+    prefix: tuple[str, ...] = ()  # a tool that runs the driver
     samples: dict[str, list[float]] = field(default_factory=dict)
     fault: str = ""  # why it does nothing
 
@@ -108,6 +110,33 @@ def arms_of(build: Path, library: Path | None) -> list[Arm]:
     return arms
 
 
+def uprobe_arms(build: Path) -> list[Arm]:
+    """The kernel's probes on the provider's own functions, counting: entry alone, and entry and return."""
+    provider = build / "fakes" / "libfake-fi.so"
+    base = {"FI_PROVIDER_PATH": f"{provider.parent}:/nonexistent"}
+    if not (perf := shutil.which("perf")):
+        return [Arm("uprobe", base, fault="no perf here: apt-get install linux-perf")]
+    remove_uprobes()
+    arms, events = [], ""
+    for name, suffix in (("uprobe, entry", ""), ("uprobe, entry + return", "%return")):
+        for function in ("rma_write", "cq_read"):
+            asked = subprocess.run(
+                [perf, "probe", "-x", str(provider), function + suffix], capture_output=True, text=True
+            )
+            if asked.returncode:
+                why = (asked.stderr.strip().splitlines() or ["it does not say why"])[0]
+                return [*arms, Arm(name, base, fault=f"perf probe: {why}")]
+            events += f"{',' if events else ''}probe_libfake:{function}{'__return' if suffix else ''}"
+        arms.append(Arm(name, base, prefix=(perf, "stat", "-o", "/dev/null", "-e", events, "--")))
+    return arms
+
+
+def remove_uprobes() -> None:
+    """Take our probes out of the kernel."""
+    if perf := shutil.which("perf"):
+        subprocess.run([perf, "probe", "-d", "probe_libfake:*"], capture_output=True)
+
+
 def measure_calls(build: Path, arms: list[Arm], rounds: int) -> int:
     """Fill the arms' samples, in turns; records lost."""
     lost = 0
@@ -115,8 +144,11 @@ def measure_calls(build: Path, arms: list[Arm], rounds: int) -> int:
     for _ in range(rounds):
         for arm in arms:
             for provider, scenario in (("fake", "bench"), ("shm", "loop")):
+                if arm.fault or (arm.prefix and provider != "fake"):
+                    continue
                 env = {**arm.env, "FI_PROVIDER": provider}
-                out, err, dropped = run([driver, scenario, "400", provider], env, is_recorded=arm.is_recorded)
+                command = [*arm.prefix, driver, scenario, "400", provider]
+                out, err, dropped = run(command, env, is_recorded=arm.is_recorded)
                 lost += dropped
                 for sign, fault in FAULTS.items():
                     if sign in err:
@@ -130,7 +162,7 @@ def measure_calls(build: Path, arms: list[Arm], rounds: int) -> int:
 def print_calls(title: str, arms: list[Arm], lost: int) -> None:
     """One row an arm: ns of a post, of an empty poll, of a post with its completion, of a real loop."""
     bare = arms[0]
-    clock = min(arm.best("clock") for arm in arms)
+    clock = min(arm.best("clock") for arm in arms if "clock" in arm.samples)
     print(f"{title} · a time stamp costs {clock:.1f} ns · records lost {lost}")
     columns = {"post": "post", "poll": "empty poll", "pair": "post+completion", "loop": "shm loop"}
     print(f"  {'':22}" + "".join(f"{label:>17}{'added':>9}" for label in columns.values()) + f"{'rate':>9}")
@@ -140,9 +172,13 @@ def print_calls(title: str, arms: list[Arm], lost: int) -> None:
             continue
         cells = ""
         for what in columns:
+            if what not in arm.samples:
+                cells += f"{'–':>17}{'':>9}"
+                continue
             added = "" if arm is bare else f"{arm.best(what) - bare.best(what):+.1f}"
             cells += f"{arm.best(what):>17.1f}{added:>9}"
-        print(f"  {arm.name:22}{cells}{bare.best('loop') / arm.best('loop'):>7.2f} ×")
+        rate = f"{bare.best('loop') / arm.best('loop'):>7.2f} ×" if "loop" in arm.samples else ""
+        print(f"  {arm.name:22}{cells}{rate}")
     ours = arms[1]
     post, poll = ours.best("post") - bare.best("post"), ours.best("poll") - bare.best("poll")
     limit = 2 * clock + BUDGET_POST_NS
@@ -200,8 +236,12 @@ def main() -> None:
         sys.exit(f"{build} has no fake_driver\nhint: apt-get install libfabric-dev, then make native")
     print(f"cost of the libfabric interposer · {machine()}")
     print(f"ns a call: the smallest of {rounds} × 400 batches; 'added' is to bare of the same table\n")
-    arms = arms_of(build, None)
-    print_calls("system libfabric", arms, measure_calls(build, arms, rounds))
+    arms = [*arms_of(build, None), *uprobe_arms(build)]
+    try:
+        lost = measure_calls(build, arms, rounds)
+    finally:
+        remove_uprobes()
+    print_calls("system libfabric", arms, lost)
     newer = newer_libfabric()
     if newer:
         arms = arms_of(build, newer)
