@@ -155,15 +155,22 @@ def report(target: Path) -> dict[str, Any]:
     return found
 
 
-def end_to_end(folder: Path) -> None:
+def end_to_end(folder: Path, providers: tuple[str, ...] = ("tcp", "shm")) -> None:
     """2 and 4 ranks over each provider, recorded and attributed."""
-    efa = offered()
-    if efa is None:
-        row("ranks over an emulated EFA device", "not run", "", "no libfabric here has the efa provider")
-    for provider in ("tcp", "shm", *([efa] if efa else [])):
+    for provider in providers:
         for ranks in ("2", "4"):
             options = ["--ranks", ranks, "--tokens", "8", "--hidden", "7168", "--steps", "200"]
             one_run(f"{ranks} ranks over {provider}", *recorded(folder, options, provider))
+
+
+def emulated_device(folder: Path) -> None:
+    """The same over libfabric's own EFA provider on the emulated device, and delays there."""
+    efa = offered()
+    if efa is None:
+        row("ranks over an emulated EFA device", "not run", "", "no libfabric here has the efa provider")
+        return
+    end_to_end(folder, (efa,))
+    injections(folder, efa)
 
 
 def one_run(label: str, ended: Ended, target: Path) -> None:
@@ -186,21 +193,21 @@ def one_run(label: str, ended: Ended, target: Path) -> None:
     )
 
 
-def injections(folder: Path) -> None:
+def injections(folder: Path, provider: str = "shm") -> None:
     """Each layer slowed down: the layer that the report says grew."""
     options = ["--tokens", "8", "--hidden", "2048", "--steps", "120"]
-    _, target = recorded(folder, options, "shm")
+    _, target = recorded(folder, options, provider)
     calm = shares(report(target))
     for layer in INJECTIONS:
-        ended, target = recorded(folder, [*options, "--inject", f"{layer}=200us"], "shm")
+        ended, target = recorded(folder, [*options, "--inject", f"{layer}=200us"], provider)
         if ended.code != 0:
-            row(f"inject {layer}=200us", "FAILED", "", ended.last_words)
+            row(f"inject {layer}=200us over {provider}", "FAILED", "", ended.last_words)
             continue
         found = report(target)
         grown = {name: value - calm.get(name, 0.0) for name, value in shares(found).items()}
         most = max(grown, key=lambda name: grown[name])
         row(
-            f"inject {layer}=200us",
+            f"inject {layer}=200us over {provider}",
             f"{most} grew by {grown[most]:.0f} µs",
             "right" if most == layer else "WRONG",
             f"verdict {found['verdict']['path']}/{found['verdict']['where']}",
@@ -227,6 +234,7 @@ def main() -> int:
             ("stamps", stamps),
             ("runs", lambda: end_to_end(Path(folder))),
             ("inject", lambda: injections(Path(folder))),
+            ("efa", lambda: emulated_device(Path(folder))),
             ("switches", switches),
         ):
             if not asked or name in asked:

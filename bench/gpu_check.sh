@@ -15,7 +15,7 @@ failed=0
 if "$python" -c 'import pytest' 2>/dev/null; then
     "$python" -m pytest -q tests/gpu >&2 || failed=1
 else
-    "$python" tests/gpu/test_gpu.py >&2 || failed=1
+    for test in tests/gpu/test_*.py; do "$python" "$test" >&2 || failed=1; done
 fi
 "$python" bench/gpu.py "$@" || failed=1
 # A kernel that posts to the emulated device by itself.

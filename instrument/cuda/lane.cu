@@ -24,6 +24,8 @@ struct Lane {
     Setup setup; // as the host sees it
     Kernel kernel;
     cudaStream_t stream;
+    cudaStream_t callers; // where the last step of a model's ended
+    bool has_callers;
     cudaGraph_t graph;
     cudaGraphExec_t step;
     void *owned[32]; // device memory
@@ -107,6 +109,9 @@ const char *allocate(Lane &lane) {
     EFAPROF_TRY(take(lane, k.packed, tokens));
     EFAPROF_TRY(take(lane, k.received, shape.ranks));
     EFAPROF_TRY(take(lane, k.results, elements));
+    State first = {};
+    first.stamp_limit = lane.setup.stamp_capacity;
+    EFAPROF_CUDA(cudaMemcpy(k.state, &first, sizeof first, cudaMemcpyHostToDevice));
     Stamp *stamps = nullptr;
     Span *spans = nullptr;
     uint16_t *sample = nullptr;
@@ -341,7 +346,8 @@ const char *combine_call(Lane *lane, const CombineCall *call, void *stream) {
 }
 
 const char *end_of_step(Lane *lane, void *stream) {
-    auto *into = static_cast<cudaStream_t>(stream);
+    auto *into = lane->callers = static_cast<cudaStream_t>(stream);
+    lane->has_callers = true;
     if (lane->setup.has_stamps)
         close_step<true><<<1, 1, 0, into>>>(lane->kernel);
     else
@@ -351,7 +357,8 @@ const char *end_of_step(Lane *lane, void *stream) {
 }
 
 const char *part_lane(Lane *lane) {
-    EFAPROF_CUDA(cudaDeviceSynchronize());
+    // Not the whole device: another rank of this process may be waiting for this one already.
+    if (lane->has_callers) EFAPROF_CUDA(cudaStreamSynchronize(lane->callers));
     part<RingCarrier><<<1, WARP, 0, lane->stream>>>(lane->kernel);
     EFAPROF_CUDA(cudaGetLastError());
     end_step<<<1, 1, 0, lane->stream>>>(lane->kernel);

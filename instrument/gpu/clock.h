@@ -8,7 +8,7 @@ namespace efaprof::dispatch {
 
 class GpuClock {
 public:
-    explicit GpuClock(double ticks_per_ns);
+    explicit GpuClock(double ticks_per_ns = 1.0);
 
     // Two exchanges far enough apart to know the rate.
     void start(gpu::Lane *lane, ClockLine &line);

@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "../proxy/stop.h"
 
@@ -13,14 +12,14 @@ namespace {
 
 const gpu::Api *calls = nullptr;
 
-// Beside this program, or where the loader looks.
+// Beside the program or library that this is part of, or where the loader looks.
 void *open_library() {
     char path[4096];
-    ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (length > 0) {
-        path[length] = 0;
+    Dl_info here;
+    if (dladdr(&calls, &here) != 0 && strlen(here.dli_fname) < sizeof path) {
+        strcpy(path, here.dli_fname);
         char *name = strrchr(path, '/');
-        size_t room = sizeof path - static_cast<size_t>(name + 1 - path);
+        size_t room = name == nullptr ? 0 : sizeof path - static_cast<size_t>(name + 1 - path);
         if (name != nullptr && snprintf(name + 1, room, "%s", gpu::LIBRARY) < static_cast<int>(room)) {
             if (void *found = dlopen(path, RTLD_NOW | RTLD_LOCAL)) return found;
         }

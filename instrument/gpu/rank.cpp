@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "../protocol/numerics.h"
 #include "../proxy/make.h"
@@ -14,27 +13,18 @@ namespace efaprof::dispatch {
 
 namespace {
 
-uint64_t power_of_two(uint64_t least) {
+GpuLane *running = nullptr;
+
+// A kernel that waits for peers must not outlive its process: others share the GPU.
+void stop_running() {
+    running->stop();
+}
+
+uint64_t stamp_capacity(uint64_t least) {
     uint64_t value = 1;
     while (value < least)
         value *= 2;
     return value;
-}
-
-gpu::Lane *running = nullptr;
-
-// A kernel that waits for peers must not outlive its process: others share the GPU.
-void stop_running() {
-    gpu_library().stop(running);
-    constexpr timespec NAP = {0, 1000000};
-    for (int waited = 0; waited < 300 && !gpu_library().is_idle(running); waited++)
-        nanosleep(&NAP, nullptr);
-}
-
-gpu::Fence fence_of(SignalMode mode) {
-    return mode == SignalMode::Fence        ? gpu::Fence::EveryTail
-           : mode == SignalMode::FenceBatch ? gpu::Fence::FirstTail
-                                            : gpu::Fence::None;
 }
 
 int compare(const void *left, const void *right) {
@@ -45,84 +35,41 @@ int compare(const void *left, const void *right) {
 } // namespace
 
 GpuSteps::GpuSteps(Engine &engine, const Job &job)
-    : engine_(engine), job_(job), options_(job.options), gpu_(gpu_library()),
-      records_(engine, options_.layers, options_.warmup), clock_(job.ticks_per_ns),
-      stamp_capacity_(power_of_two(4ull * gpu::STAMPS_OF_LAYER * options_.layers)) {
+    : engine_(engine), job_(job), options_(job.options), gpu_(gpu_library()) {
     for (uint32_t *&durations : durations_)
         durations = make<uint32_t>(size_t{options_.steps} * options_.layers);
-    make_journal();
-    gpu::Setup setup = {};
     int count = gpu_.count();
     if (count < 1) fail(Cause::Refused, "--device cuda: there is no GPU here, or no driver for it");
-    setup.device = engine.rank % static_cast<uint32_t>(count);
-    setup.rank = engine.rank;
-    setup.shape = options_.shape;
-    setup.heap = engine.heap;
+    gpu::Setup setup = GpuLane::setup_for(engine, options_, engine.rank % static_cast<uint32_t>(count));
     setup.layers = options_.layers;
     setup.seed = options_.seed;
     setup.compute_ns = options_.compute_ns + options_.late_ns[engine.rank];
-    setup.kernel_delay = options_.inject.kernel_ns;
-    setup.timeout_ns = options_.timeout_s * uint64_t{1000000000};
-    setup.corrupt_step =
-        options_.corrupt_step < 0 || engine.rank != 0 ? UINT64_MAX : static_cast<uint64_t>(options_.corrupt_step);
-    setup.fence = fence_of(options_.signal);
-    setup.has_sequenced_puts = options_.signal == SignalMode::Imm;
-    setup.has_imm = engine.has_imm;
-    setup.has_stamps = options_.has_stamps;
-    setup.stamp_capacity = stamp_capacity_;
-    setup.memory = engine.memory;
-    setup.commands = engine.commands;
-    setup.ring_capacity = engine.ring_capacity;
-    setup.ring_tail = engine.ring_tail;
-    setup.told = engine.told;
-    setup.told_bytes = sizeof(Told);
-    setup.completions = &engine.completions;
-    setup.completions_bytes = sizeof engine.completions;
-    static_assert(offsetof(Told, count) == 0 && offsetof(Completions, prefix) == 0, "what kernels look at comes first");
-    check_gpu(gpu_.open(&setup, &lane_));
-    running = lane_;
+    if (options_.corrupt_step >= 0 && engine.rank == 0)
+        setup.corrupt_step = static_cast<uint64_t>(options_.corrupt_step);
+    setup.stamp_capacity = stamp_capacity(4ull * gpu::STAMPS_OF_LAYER * options_.layers);
+    lane_.open(engine, setup, job.ticks_per_ns, reach(), options_.warmup);
+    running = &lane_;
     call_before_exit(stop_running);
-    describe();
 }
 
 GpuSteps::~GpuSteps() {
     call_before_exit(nullptr);
-    gpu_.close(lane_);
-    engine_.journal = nullptr;
-    free(journal_.handed);
-    free(journal_.moves);
+    lane_.close();
     for (uint32_t *durations : durations_)
         free(durations);
 }
 
-// Long enough for two steps: one is written down while the next runs.
-void GpuSteps::make_journal() {
-    size_t words = engine_.word_index(engine_.ranks, 0);
+// Two steps: one is written down while the next runs.
+GpuLane::Reach GpuSteps::reach() const {
     const protocol::Shape &shape = options_.shape;
     uint64_t signals = uint64_t{shape.ranks} * (shape.channels + 1) * 2,
              layer = signals + 2ull * shape.ranks * (shape.tokens + 1);
-    journal_.depth = 4ull * options_.layers + 8;
-    journal_.handed = make<Handover>(words * journal_.depth);
-    uint64_t moves = power_of_two(2 * layer * options_.layers);
-    journal_.moves = make<Move>(moves);
-    journal_.move_mask = moves - 1;
-    journal_.clock = {0, 0, job_.ticks_per_ns};
-    engine_.journal = &journal_;
-}
-
-void GpuSteps::describe() {
-    gpu::DeviceFacts facts;
-    check_gpu(gpu_.facts(engine_.rank % static_cast<uint32_t>(gpu_.count()), &facts));
-    char text[120];
-    snprintf(text, sizeof text, "GPU: %s", facts.name);
-    record_note(text, static_cast<uint64_t>(facts.driver));
-    record_note("gpu.timer_step_ns", facts.timer_step_ns);
-    record_note("gpu.stamps", options_.has_stamps ? 1 : 0);
+    return {4ull * options_.layers + 8, 2 * layer * options_.layers};
 }
 
 uint64_t GpuSteps::run() {
     uint32_t all = options_.warmup + options_.steps;
-    clock_.start(lane_, journal_.clock);
+    lane_.start_clock();
     uint64_t start = efaprof_now();
     for (uint32_t step = 0; step < all; step++) {
         if (step == options_.warmup) start = efaprof_now();
@@ -131,37 +78,35 @@ uint64_t GpuSteps::run() {
     uint64_t end = efaprof_now();
     check_sample(all - 1);
     write_records();
-    records_.write_end(all, end);
+    lane_.write_end(all, end);
     compare_clocks();
-    record_note("gpu.clock_error_ns", clock_.error_ns());
-    record_note("gpu.clock_samples", clock_.samples());
-    record_counter("gpu.clock_violations", static_cast<int64_t>(records_.violations() + journal_.violations), COUNT);
+    lane_.note_clock();
     return end - start;
 }
 
 void GpuSteps::run_step(uint32_t step) {
-    check_gpu(gpu_.launch(lane_));
+    check_gpu(gpu_.launch(lane_.lane()));
     write_records(); // of the step before
     wait_done(step);
     check_fault();
     keep_spans(step);
     if (step < options_.warmup) check_sample(step); // later, it would lie in a step's time
-    if (!clock_.is_due(efaprof_now())) return;
+    if (!lane_.is_clock_due(efaprof_now())) return;
     write_records();
     compare_clocks();
 }
 
 void GpuSteps::wait_done(uint32_t step) {
     constexpr uint32_t HEALTH_LOOKS = 8192;
-    for (Idle idle; protocol::load_acquire(&gpu_.done(lane_)->steps) <= step;) {
+    for (Idle idle; protocol::load_acquire(&lane_.done().steps) <= step;) {
         idle.nothing();
-        if (idle.polls() % HEALTH_LOOKS == 0) check_gpu(gpu_.health(lane_));
+        if (idle.polls() % HEALTH_LOOKS == 0) check_gpu(gpu_.health(lane_.lane()));
     }
 }
 
 void GpuSteps::keep_spans(uint32_t step) {
     if (step < options_.warmup) return;
-    const gpu::Span *spans = gpu_.spans(lane_);
+    const gpu::Span *spans = gpu_.spans(lane_.lane());
     size_t first = size_t{step - options_.warmup} * options_.layers;
     for (uint32_t layer = 0; layer < options_.layers; layer++) {
         for (uint32_t phase = 0; phase < 2; phase++) {
@@ -172,29 +117,22 @@ void GpuSteps::keep_spans(uint32_t step) {
 }
 
 void GpuSteps::write_records() {
-    uint64_t made = gpu_.done(lane_)->stamps;
-    if (!options_.has_stamps || made == stamps_read_) return;
-    uint64_t layer_stamps = uint64_t{gpu::STAMPS_OF_LAYER} * options_.layers;
-    // The step that runs now goes on counting: a whole number of steps is what has been done.
-    uint64_t end = stamps_read_ + (made - stamps_read_) / layer_stamps * layer_stamps;
-    for (uint64_t first = stamps_read_; first != end; first += layer_stamps)
-        records_.write(gpu_.stamps(lane_), stamp_capacity_ - 1, first, first + layer_stamps);
-    stamps_read_ = end;
-    gpu_.free_stamps(lane_, end);
+    uint64_t step_stamps = uint64_t{gpu::STAMPS_OF_LAYER} * options_.layers, read = lane_.stamps_read();
+    if (lane_.done().stamps == read) return;
+    for (uint64_t end = read + step_stamps; end <= lane_.done().stamps; end += step_stamps)
+        lane_.write_records(end);
     record_counter("verify.tokens", static_cast<int64_t>(verified()), COUNT);
     record_counter("verify.mismatches", 0, COUNT);
 }
 
-// Only once everything has completed: a command on its way would have its stages on two lines.
 void GpuSteps::compare_clocks() {
-    uint64_t head = gpu_.done(lane_)->head;
-    for (Idle idle; protocol::load_acquire(&engine_.completions.prefix) != head;)
+    for (Idle idle; !lane_.has_completed();)
         idle.nothing();
-    clock_.sample(journal_.clock);
+    lane_.compare_clocks();
 }
 
 void GpuSteps::check_fault() const {
-    gpu::Fault fault = gpu_.done(lane_)->fault;
+    gpu::Fault fault = lane_.done().fault;
     if (fault.code != gpu::FaultCode::None) say(fault);
 }
 
@@ -247,7 +185,7 @@ void GpuSteps::check_sample(uint32_t step) const {
     auto *payload = make<uint8_t>(protocol::payload_bytes(shape));
     for (uint32_t group = 0; group < protocol::group_count(shape); group++)
         protocol::reference_group(shape, id, group, payload);
-    const uint16_t *sample = gpu_.sample(lane_);
+    const uint16_t *sample = gpu_.sample(lane_.lane());
     for (uint32_t element = 0; element < shape.hidden; element++) {
         double value = static_cast<double>(protocol::payload_value(shape, payload, element));
         protocol::Expected expected = protocol::expected_sum(shape, options_.seed, route, weights, element, value);
@@ -279,11 +217,6 @@ void GpuSteps::check_arrived(uint32_t step, uint32_t src) const {
     free(expected);
 }
 
-LaneCounts GpuSteps::counts() const {
-    const gpu::StepDone &done = *gpu_.done(lane_);
-    return {done.puts, done.notifies, done.signals, done.barriers};
-}
-
 GpuTimes GpuSteps::times() const {
     size_t count = size_t{options_.steps} * options_.layers;
     GpuTimes times = {};
@@ -294,10 +227,10 @@ GpuTimes GpuSteps::times() const {
         *p50[phase] = durations_[phase][count / 2];
         *p99[phase] = durations_[phase][count - 1 - count / 100];
     }
-    times.clock_error_ns = static_cast<uint32_t>(clock_.error_ns());
-    times.clock_samples = clock_.samples();
-    times.clock_drift_ppm = clock_.drift_ppm();
-    times.violations = records_.violations() + journal_.violations;
+    times.clock_error_ns = static_cast<uint32_t>(lane_.clock().error_ns());
+    times.clock_samples = lane_.clock().samples();
+    times.clock_drift_ppm = lane_.clock().drift_ppm();
+    times.violations = lane_.violations();
     return times;
 }
 

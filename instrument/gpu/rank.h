@@ -2,8 +2,7 @@
 #pragma once
 
 #include "../workload/job.h"
-#include "clock.h"
-#include "records.h"
+#include "lane.h"
 
 namespace efaprof::dispatch {
 
@@ -17,13 +16,12 @@ public:
 
     // Returns the wall time of the counted steps, in ticks.
     uint64_t run();
-    LaneCounts counts() const;
-    uint64_t verified() const { return gpu_.done(lane_)->verified; }
+    LaneCounts counts() const { return lane_.counts(); }
+    uint64_t verified() const { return lane_.done().verified; }
     GpuTimes times() const;
 
 private:
-    void make_journal();
-    void describe();
+    GpuLane::Reach reach() const;
     void run_step(uint32_t step);
     void wait_done(uint32_t step);
     void check_fault() const;
@@ -38,11 +36,7 @@ private:
     const Job &job_;
     const Options &options_;
     const gpu::Api &gpu_;
-    gpu::Lane *lane_ = nullptr;
-    Journal journal_ = {};
-    GpuRecords records_;
-    GpuClock clock_;
-    uint64_t stamp_capacity_ = 0, stamps_read_ = 0, stamps_lost_ = 0;
+    GpuLane lane_;
     uint32_t *durations_[2]; // [dispatch, combine][step · layers + layer] ns, of counted steps
 };
 

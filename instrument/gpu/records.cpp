@@ -2,8 +2,8 @@
 
 namespace efaprof::dispatch {
 
-GpuRecords::GpuRecords(const Engine &engine, uint32_t layers, uint32_t warmup)
-    : engine_(engine), layers_(layers), warmup_(warmup) {}
+GpuRecords::GpuRecords(const Engine &engine, uint32_t warmup, bool is_model)
+    : engine_(engine), warmup_(warmup), is_model_(is_model) {}
 
 void GpuRecords::write(const gpu::Stamp *stamps, uint64_t mask, uint64_t first, uint64_t end) {
     for (uint64_t number = first; number != end; number++)
@@ -23,12 +23,26 @@ uint64_t GpuRecords::whole(uint32_t low) const {
 
 void GpuRecords::mark(uint64_t time, efaprof_phase phase) {
     constexpr uint16_t DECODE = 0, WARM_UP = 3;
-    record_mark(time, {step_, static_cast<uint16_t>(layer_), phase}, step_ < warmup_ ? WARM_UP : DECODE, engine_.ring,
-                head_);
+    uint16_t kind = is_model_ ? kind_ : step_ < warmup_ ? WARM_UP : DECODE;
+    record_mark(time, {step_, static_cast<uint16_t>(layer_), phase}, kind, engine_.ring, head_);
 }
 
 void GpuRecords::compute(efaprof_compute what, uint64_t end) {
     record_stage(EFAPROF_STAGE_COMPUTE, begin_, end, {engine_.op_of(head_), 0, engine_.rank, what});
+}
+
+// Dispatch or combine; before it, a model did what is its own.
+void GpuRecords::begin_phase(const gpu::Stamp &stamp, uint64_t time) {
+    is_combine_ = stamp.kind == gpu::STAMP_COMBINE_BEGIN;
+    wait_ = 0;
+    phases_++;
+    head_ = whole(stamp.value);
+    if (is_model_) {
+        layer_ = stamp.layer;
+        begin_ = since_;
+        compute(is_combine_ ? EFAPROF_COMPUTE_EXPERT : EFAPROF_COMPUTE_STANDIN, time);
+    }
+    mark(time, is_combine_ ? EFAPROF_PHASE_COMBINE : EFAPROF_PHASE_DISPATCH);
 }
 
 void GpuRecords::take(const gpu::Stamp &stamp) {
@@ -40,15 +54,23 @@ void GpuRecords::take(const gpu::Stamp &stamp) {
         mark(time, EFAPROF_PHASE_COMPUTE);
         begin_ = time;
         break;
-    case gpu::STAMP_LAYOUT_END: compute(EFAPROF_COMPUTE_STANDIN, time); break;
-    case gpu::STAMP_DISPATCH_BEGIN:
-    case gpu::STAMP_COMBINE_BEGIN:
-        is_combine_ = stamp.kind == gpu::STAMP_COMBINE_BEGIN;
-        wait_ = 0;
-        phases_++;
-        head_ = whole(stamp.value);
-        mark(time, is_combine_ ? EFAPROF_PHASE_COMBINE : EFAPROF_PHASE_DISPATCH);
+    case gpu::STAMP_STEP_BEGIN:
+        step_ = stamp.value;
+        kind_ = stamp.layer;
+        layer_ = 0;
+        mark(time, EFAPROF_PHASE_STEP);
+        mark(time, EFAPROF_PHASE_COMPUTE);
+        since_ = time;
         break;
+    case gpu::STAMP_STEP_END:
+        begin_ = since_;
+        compute(EFAPROF_COMPUTE_STANDIN, time);
+        break;
+    case gpu::STAMP_LAYOUT_END:
+        if (!is_model_) compute(EFAPROF_COMPUTE_STANDIN, time);
+        break;
+    case gpu::STAMP_DISPATCH_BEGIN:
+    case gpu::STAMP_COMBINE_BEGIN: begin_phase(stamp, time); break;
     case gpu::STAMP_WAIT_BEGIN:
         head_ = whole(stamp.value);
         begin_ = time;
@@ -56,6 +78,7 @@ void GpuRecords::take(const gpu::Stamp &stamp) {
     case gpu::STAMP_WAIT_END: wait(time, stamp.value); break;
     case gpu::STAMP_DISPATCH_END:
         head_ = whole(stamp.value);
+        since_ = time;
         mark(time, EFAPROF_PHASE_COMPUTE);
         break;
     case gpu::STAMP_COMBINE_END: head_ = whole(stamp.value); break;
@@ -65,6 +88,7 @@ void GpuRecords::take(const gpu::Stamp &stamp) {
     case gpu::STAMP_EXPERTS_END: compute(EFAPROF_COMPUTE_EXPERT, time); break;
     case gpu::STAMP_REDUCE_END:
         compute(EFAPROF_COMPUTE_REDUCE, time);
+        since_ = time;
         mark(time, EFAPROF_PHASE_COMPUTE);
         break;
     case gpu::STAMP_VERIFY_END: compute(EFAPROF_COMPUTE_VERIFY, time); break;

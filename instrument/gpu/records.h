@@ -9,9 +9,10 @@ namespace efaprof::dispatch {
 
 class GpuRecords {
 public:
-    GpuRecords(const Engine &engine, uint32_t layers, uint32_t warmup);
+    // Steps below `warmup` do not count; those of a model of somebody else's say themselves what they are.
+    GpuRecords(const Engine &engine, uint32_t warmup, bool is_model);
 
-    // Of the next step, all in order.
+    // Of the next step, or of a model's next ones; all in order.
     void write(const gpu::Stamp *stamps, uint64_t mask, uint64_t first, uint64_t end);
     // After the last step, at a time of ours.
     void write_end(uint32_t steps, uint64_t now);
@@ -22,6 +23,7 @@ private:
     void take(const gpu::Stamp &stamp);
     void mark(uint64_t time, efaprof_phase phase);
     void compute(efaprof_compute what, uint64_t end);
+    void begin_phase(const gpu::Stamp &stamp, uint64_t time);
     void wait(uint64_t end, uint32_t polls);
     Release release(uint32_t first, uint32_t end) const;
     Release flushed();
@@ -29,10 +31,12 @@ private:
     uint64_t whole(uint32_t low) const; // number of a command whose low half this is, at or after head_
 
     const Engine &engine_;
-    uint32_t layers_, warmup_;
+    uint32_t warmup_;
+    bool is_model_;
+    uint16_t kind_ = 0;                        // of a model's step
     uint32_t step_ = 0, layer_ = 0, wait_ = 0; // waits of this phase so far
     bool is_combine_ = false;
-    uint64_t head_ = 0, phases_ = 0, begin_ = 0, moves_ = 0, violations_ = 0;
+    uint64_t head_ = 0, phases_ = 0, begin_ = 0, since_ = 0, moves_ = 0, violations_ = 0;
 };
 
 } // namespace efaprof::dispatch

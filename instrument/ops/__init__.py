@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from efaprof.instrument.ops.engine import Engine, EngineOptions, StepKind
 
-__all__ = ["Engine", "EngineOptions", "StepKind", "load"]
+__all__ = ["Engine", "EngineOptions", "StepKind", "load", "load_cuda"]
 
 
 def load() -> None:
@@ -13,3 +13,11 @@ def load() -> None:
 
     operators.define()
     cpu.register()
+
+
+def load_cuda() -> None:
+    """The same for tensors on a GPU too; their engines are `efaprof.instrument.ops.cuda.CudaEngine`."""
+    from efaprof.instrument.ops import cuda
+
+    load()
+    cuda.register()

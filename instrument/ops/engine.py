@@ -55,7 +55,7 @@ void efaprof_moe_counts(const struct efaprof_moe *moe, uint64_t counts[4]);
 const char *efaprof_moe_error(const struct efaprof_moe *moe);
 void efaprof_moe_close(struct efaprof_moe *moe);
 """
-_FFI = FFI()
+FFI_OF_LIBRARIES = _FFI = FFI()  # of the other devices' libraries too
 _FFI.cdef(_CDEF)
 
 
@@ -114,9 +114,9 @@ class Engine:
         provider = _FFI.new("char[]", options.provider.encode())
         error = _FFI.new("char[640]")
         result = _FFI.new("int *")
-        self._moe = self._lib.efaprof_moe_open(_native(options, provider), result, error, 640)
+        self._moe = self._lib.efaprof_moe_open(native_options(options, provider), result, error, 640)
         if self._moe == _FFI.NULL:
-            _fail(_FFI.string(error).decode(errors="replace"), is_refused=int(result[0]) == _REFUSED)
+            fail_with(_FFI.string(error).decode(errors="replace"), result=int(result[0]))
         self.handle = registry.add(self)
 
     def contact(self) -> bytes:
@@ -189,16 +189,18 @@ class Engine:
     def _check(self, result: int) -> None:
         if result != 0:
             text = _FFI.string(self._lib.efaprof_moe_error(self._moe)).decode(errors="replace")
-            _fail(text, is_refused=result == _REFUSED)
+            fail_with(text, result=result)
 
 
-def _fail(text: str, *, is_refused: bool) -> NoReturn:
-    if is_refused:
+def fail_with(text: str, *, result: int) -> NoReturn:
+    """Raise what a call of the library said, by its result."""
+    if result == _REFUSED:
         raise UsageError(f"dispatch: {text}", hint="efaprof fabric lists the providers and what they can do")
     raise EfaprofError(f"dispatch: {text}", hint="the other ranks of the job have to be started again too")
 
 
-def _native(options: EngineOptions, provider: Any) -> Any:
+def native_options(options: EngineOptions, provider: Any) -> Any:
+    """The options as the C interfaces take them; `provider` must outlive their use."""
     native = _FFI.new("struct efaprof_moe_options *")
     native.struct_bytes = _FFI.sizeof("struct efaprof_moe_options")
     for name in ("rank", "ranks", "tokens", "hidden", "topk", "experts", "channels", "ring", "window", "timeout_s"):

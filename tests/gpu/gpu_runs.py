@@ -6,10 +6,15 @@ import json
 import os
 import shutil
 import subprocess
+import time
+import traceback
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 REPO = Path(__file__).resolve().parents[2]
 LIMIT_S = 90  # of one run: kernels give up long before
@@ -91,3 +96,23 @@ def stamped(target: Path) -> tuple[float, float]:
     whole = frame.drop_nulls(names)
     in_order = [pl.col(one) <= pl.col(later) for one, later in pairwise(names[:5])]
     return len(whole) / len(frame), len(whole.filter(pl.all_horizontal(in_order))) / len(whole)
+
+
+def main_without_pytest(reason: str | None, names: Mapping[str, Any]) -> int:
+    """Every test among `names`, for a machine without pytest; the exit code."""
+    if reason is not None:
+        print(f"nothing to test: {reason}")
+        return 0
+    failed = 0
+    for name, test in [(name, one) for name, one in names.items() if name.startswith("test_")]:
+        begin = time.monotonic()
+        try:
+            test()
+        except (AssertionError, OSError, RuntimeError, subprocess.SubprocessError, ValueError, KeyError):
+            failed += 1
+            traceback.print_exc()
+            print(f"FAILED {name}")
+        else:
+            print(f"ok     {name} ({time.monotonic() - begin:.1f} s)")
+    print(f"{failed} failed")
+    return 1 if failed else 0

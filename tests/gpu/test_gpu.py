@@ -9,12 +9,11 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_runs import LIMIT_S, command, dispatch, library_folder, missing, run, stamped
+from gpu_runs import LIMIT_S, command, dispatch, library_folder, main_without_pytest, missing, run, stamped
 
 try:
     import pytest
@@ -157,28 +156,5 @@ def test_a_recorded_run_is_whole():
         assert report["clock_error_ns"] > 0
 
 
-def main():
-    """Every test, for a machine without pytest."""
-    reason = missing()
-    if reason is not None:
-        print(f"nothing to test: {reason}")
-        return 0
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        begin = time.monotonic()
-        try:
-            test()
-        except (AssertionError, OSError, subprocess.SubprocessError, ValueError, KeyError):
-            failed += 1
-            traceback.print_exc()
-            print(f"FAILED {name}")
-        else:
-            print(f"ok     {name} ({time.monotonic() - begin:.1f} s)")
-    print(f"{failed} failed")
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_without_pytest(missing(), globals()))

@@ -1,0 +1,129 @@
+#include "lane.h"
+
+#include <new>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "../proxy/make.h"
+#include "library.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+uint64_t power_of_two(uint64_t least) {
+    uint64_t value = 1;
+    while (value < least)
+        value *= 2;
+    return value;
+}
+
+gpu::Fence fence_of(SignalMode mode) {
+    return mode == SignalMode::Fence        ? gpu::Fence::EveryTail
+           : mode == SignalMode::FenceBatch ? gpu::Fence::FirstTail
+                                            : gpu::Fence::None;
+}
+
+} // namespace
+
+gpu::Setup GpuLane::setup_for(const Engine &engine, const Options &options, uint32_t device) {
+    gpu::Setup setup = {};
+    setup.device = device;
+    setup.rank = engine.rank;
+    setup.shape = options.shape;
+    setup.heap = engine.heap;
+    setup.layers = 1;
+    setup.kernel_delay = options.inject.kernel_ns;
+    setup.timeout_ns = options.timeout_s * uint64_t{1000000000};
+    setup.corrupt_step = UINT64_MAX;
+    setup.fence = fence_of(options.signal);
+    setup.has_sequenced_puts = options.signal == SignalMode::Imm;
+    setup.has_imm = engine.has_imm;
+    setup.has_stamps = options.has_stamps;
+    setup.memory = engine.memory;
+    setup.commands = engine.commands;
+    setup.ring_capacity = engine.ring_capacity;
+    setup.ring_tail = engine.ring_tail;
+    setup.told = engine.told;
+    setup.told_bytes = sizeof(Told);
+    setup.completions = const_cast<Completions *>(&engine.completions);
+    setup.completions_bytes = sizeof engine.completions;
+    static_assert(offsetof(Told, count) == 0 && offsetof(Completions, prefix) == 0, "what kernels look at comes first");
+    return setup;
+}
+
+void GpuLane::open(Engine &engine, const gpu::Setup &setup, double ticks_per_ns, const Reach &reach, uint32_t warmup) {
+    engine_ = &engine;
+    stamp_mask_ = setup.stamp_capacity - 1;
+    has_stamps_ = setup.has_stamps;
+    clock_ = GpuClock(ticks_per_ns);
+    records_ = new (make<GpuRecords>(1)) GpuRecords(engine, warmup, setup.is_model);
+    make_journal(reach, ticks_per_ns);
+    check_gpu(gpu_library().open(&setup, &lane_));
+    describe(setup.device);
+}
+
+void GpuLane::close() {
+    if (lane_ != nullptr) gpu_library().close(lane_);
+    lane_ = nullptr;
+    if (engine_ != nullptr) engine_->journal = nullptr;
+    free(records_);
+    free(journal_.handed);
+    free(journal_.moves);
+    records_ = nullptr;
+    journal_ = {};
+}
+
+void GpuLane::make_journal(const Reach &reach, double ticks_per_ns) {
+    journal_.depth = reach.phases;
+    journal_.handed = make<Handover>(engine_->word_index(engine_->ranks, 0) * reach.phases);
+    uint64_t moves = power_of_two(reach.commands);
+    journal_.moves = make<Move>(moves);
+    journal_.move_mask = moves - 1;
+    journal_.clock = {0, 0, ticks_per_ns};
+    engine_->journal = &journal_;
+}
+
+void GpuLane::describe(uint32_t device) const {
+    gpu::DeviceFacts facts;
+    check_gpu(gpu_library().facts(device, &facts));
+    char text[120];
+    snprintf(text, sizeof text, "GPU: %s", facts.name);
+    record_note(text, static_cast<uint64_t>(facts.driver));
+    record_note("gpu.timer_step_ns", facts.timer_step_ns);
+    record_note("gpu.stamps", has_stamps_ ? 1 : 0);
+}
+
+LaneCounts GpuLane::counts() const {
+    const gpu::StepDone &all = done();
+    return {all.puts, all.notifies, all.signals, all.barriers};
+}
+
+void GpuLane::write_records(uint64_t end) {
+    if (!has_stamps_ || end == stamps_read_) return;
+    if (end - stamps_read_ > stamp_mask_ + 1) { // what follows could not be told from what is missing
+        record_counter("gpu.stamps_lost", static_cast<int64_t>(end - stamps_read_ - stamp_mask_ - 1), COUNT);
+        has_stamps_ = false;
+        return;
+    }
+    records_->write(gpu_library().stamps(lane_), stamp_mask_, stamps_read_, end);
+    stamps_read_ = end;
+    gpu_library().free_stamps(lane_, end);
+}
+
+void GpuLane::note_clock() const {
+    record_note("gpu.clock_error_ns", clock_.error_ns());
+    record_note("gpu.clock_samples", clock_.samples());
+    record_counter("gpu.clock_violations", static_cast<int64_t>(violations()), COUNT);
+}
+
+void GpuLane::stop() const {
+    if (lane_ == nullptr) return;
+    gpu_library().stop(lane_);
+    constexpr timespec NAP = {0, 1000000};
+    for (int waited = 0; waited < 300 && !gpu_library().is_idle(lane_); waited++)
+        nanosleep(&NAP, nullptr);
+}
+
+} // namespace efaprof::dispatch

@@ -1,0 +1,136 @@
+#include "model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../workload/assemble.h"
+#include "../workload/job.h"
+#include "efaprof_moe_gpu.h"
+#include "library.h"
+
+namespace efaprof::dispatch {
+
+namespace {
+
+constexpr uint32_t MAGIC = 0x314D4745; // "EGM1"
+constexpr uint64_t STAMPS = 1 << 16;
+// Of what was launched since records were written down last: a few steps of any model.
+constexpr GpuLane::Reach REACH = {8192, 1 << 18};
+
+// EFAPROF_MOE_CONTACT_BYTES on the way from rank to rank.
+struct Card {
+    uint32_t magic;
+    SignalMode signal;
+    protocol::Shape shape; // that of the sender must be ours
+    Identity identity;
+    Contact contact;
+};
+static_assert(sizeof(Card) <= EFAPROF_MOE_CONTACT_BYTES, "fits");
+
+} // namespace
+
+void GpuModel::open(const Options &options, uint32_t rank, uint32_t device) {
+    char why[240];
+    if (!open_gpu_library(why, sizeof why)) fail(Cause::Refused, "%s", why);
+    if (gpu_library().count() <= static_cast<int>(device)) fail(Cause::Refused, "there is no GPU %u here", device);
+    options_ = options;
+    device_ = device;
+    ticks_per_ns_ = measure_ticks();
+    thread_count_ = options_.threads == 0 ? 3 : options_.threads; // the third is the caller's, and asleep meanwhile
+    efaprof_set_producer("dispatch");
+    set_up(engine_, options_, ticks_per_ns_, rank);
+    engine_.stop = &stop_;
+    open_fabric(engine_, options_, thread_count_);
+}
+
+void GpuModel::contact(void *bytes) const {
+    Card card = {MAGIC, options_.signal, options_.shape, identity_here(engine_.rank), engine_.fabric.contact()};
+    memset(bytes, 0, EFAPROF_MOE_CONTACT_BYTES);
+    memcpy(bytes, &card, sizeof card);
+}
+
+void GpuModel::connect(const void *contacts) {
+    Contact reach[protocol::MAX_RANKS];
+    Identity identities[protocol::MAX_RANKS];
+    for (uint32_t rank = 0; rank < engine_.ranks; rank++) {
+        Card card;
+        memcpy(&card, static_cast<const uint8_t *>(contacts) + size_t{rank} * EFAPROF_MOE_CONTACT_BYTES, sizeof card);
+        if (card.magic != MAGIC || card.identity.rank != rank)
+            fail(Cause::Failed, "contact %u is not one of rank %u on a GPU", rank, rank);
+        if (memcmp(&card.shape, &options_.shape, sizeof card.shape) != 0 || card.signal != options_.signal)
+            fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
+        reach[rank] = card.contact;
+        identities[rank] = card.identity;
+    }
+    engine_.fabric.connect(reach, engine_.ranks);
+    record_identity(engine_, options_);
+    gpu::Setup setup = GpuLane::setup_for(engine_, options_, device_);
+    setup.is_model = true;
+    setup.stamp_capacity = STAMPS;
+    lane_.open(engine_, setup, ticks_per_ns_, REACH, 0);
+    lane_.start_clock();
+    threads_.start(engine_, thread_count_);
+    has_threads_ = true;
+    watch_.start(stop_, engine_.rank, identities, engine_.ranks);
+}
+
+// What has gone wrong by now: in a kernel, with a peer, or in a proxy.
+void GpuModel::look() {
+    if (is_stopped()) lane_.stop();
+    leave_if_stopped();
+    gpu::Fault fault = lane_.done().fault;
+    if (fault.code == gpu::FaultCode::None) return;
+    if (fault.code == gpu::FaultCode::Expert)
+        fail(Cause::Failed, "step %u layer %u: choice %u of token %u names an expert that does not exist", fault.step,
+             fault.layer, fault.b, fault.a);
+    fail(Cause::Failed, "step %u layer %u: the kernels stopped: %s (rank %u channel %u)", fault.step, fault.layer,
+         fault.code == gpu::FaultCode::Timeout ? "a wait took too long" : "what came is not of this layer", fault.a,
+         fault.b);
+}
+
+// Nothing runs, and nothing is on its way.
+bool GpuModel::is_quiet() const {
+    return protocol::load_acquire(&lane_.done().steps) == ended_ && lane_.has_completed();
+}
+
+void GpuModel::begin_step(uint32_t step, uint32_t kind, void *stream) {
+    look();
+    lane_.write_records(lane_.done().stamps);
+    if (is_quiet() && lane_.is_clock_due(efaprof_now())) lane_.compare_clocks();
+    step_ = step;
+    check_gpu(gpu_library().begin_step(lane_.lane(), step, kind, stream));
+}
+
+void GpuModel::end_step(void *stream) {
+    check_gpu(gpu_library().end_step(lane_.lane(), stream));
+    ended_++;
+}
+
+void GpuModel::dispatch(const gpu::DispatchCall &call, void *stream) {
+    look();
+    check_gpu(gpu_library().dispatch(lane_.lane(), &call, stream));
+}
+
+void GpuModel::combine(const gpu::CombineCall &call, void *stream) {
+    check_gpu(gpu_library().combine(lane_.lane(), &call, stream));
+}
+
+void GpuModel::part() {
+    check_gpu(gpu_library().part(lane_.lane()));
+    look();
+    lane_.write_records(lane_.done().stamps);
+    lane_.write_end(step_ + 1, efaprof_now());
+    if (lane_.has_completed()) lane_.compare_clocks();
+    lane_.note_clock();
+}
+
+void GpuModel::close() {
+    lane_.stop();
+    __atomic_store_n(&engine_.is_over, 1u, __ATOMIC_RELEASE);
+    if (has_threads_) threads_.join();
+    watch_.stop();
+    lane_.close();
+    take_down(engine_);
+}
+
+} // namespace efaprof::dispatch
