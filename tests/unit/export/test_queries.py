@@ -181,9 +181,19 @@ def test_whatever_is_open_the_split_is_the_same(operations: list[dict[str, Any]]
 def test_calls_of_a_program_without_steps_are_counted_by_kind():
     ops = steady_ops(50)
     with engine_of(run_tables(ops)) as engine:
-        rows = engine.rows("select kind, sum(calls) as calls, sum(bytes) as bytes from efaprof_calls group by kind")
+        rows = engine.rows(
+            "select kind, sum(calls) as calls, sum(bytes) as bytes, sum(libfabric_us) as own_us,"
+            " sum(in_flight_us) as flight_us from efaprof_calls group by kind"
+        )
         assert engine.values("select count() from efaprof_steps") == [0]
-    wanted = ops.group_by(pl.col("kind").cast(pl.String)).agg(pl.len(), pl.sum("bytes").cast(pl.Int64))
-    assert {row["kind"]: (row["calls"], row["bytes"]) for row in rows} == {
-        kind: (count, size) for kind, count, size in wanted.iter_rows()
-    }
+    flies = pl.col("match").cast(pl.String) == "exact"
+    wanted = ops.group_by(pl.col("kind").cast(pl.String)).agg(
+        pl.len(),
+        pl.sum("bytes").cast(pl.Int64),
+        (pl.col("return_ns") - pl.col("post_ns")).sum() / 1e3,
+        (pl.col("done_ns") - pl.col("doorbell_ns")).filter(flies).sum() / 1e3,
+    )
+    names = ("kind", "calls", "bytes", "own_us", "flight_us")
+    for row, expected in zip(rows, sorted(wanted.rows()), strict=True):
+        assert row["kind"] == expected[0]
+        assert [row[name] for name in names[1:]] == pytest.approx(expected[1:])
