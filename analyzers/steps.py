@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from efaprof.errors import UsageError
 from efaprof.trace.layout import UNSAID_COUNT, AnnotatedStep, Payload
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 UNCLASSIFIED = "unclassified"
 PREFILL = 4.0  # times the running median of data operations a step: no decode step
-RUNNING = 31  # steps of that median
+RUNNING = 31  # steps of that median, half of them before and half after
 _MOST_NAMES = 4
 _KINDS = {
     AnnotatedStep.DECODE: "decode",
@@ -111,10 +112,18 @@ _COLUMNS = ("process", "name", "begin_ns", "end_ns", "is_step", "source", "categ
 def _named(spans: pl.LazyFrame, pattern: str | None) -> pl.DataFrame:
     is_named = pl.col("is_step")
     if pattern is not None:
+        wanted = _compiled(pattern)
         names = spans.select(pl.col("name").cast(pl.String).unique()).collect().to_series().to_list()
-        matching = [name for name in names if re.fullmatch(pattern, name)]
+        matching = [name for name in names if wanted.fullmatch(name)]
         is_named |= (pl.col("what") == "range") & pl.col("name").cast(pl.String).is_in(matching)
     return spans.filter(is_named).select(_COLUMNS).collect()
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"--step {pattern!r} is no regular expression: {error}", hint="--step 'decode.*'") from error
 
 
 def _names(named: pl.DataFrame) -> tuple[str, ...]:
@@ -204,7 +213,7 @@ def _launched(launches: pl.DataFrame) -> FoundSteps | None:
 
 def classified(kind: tuple[str | None, ...], operations: Times) -> tuple[str, ...]:
     """Kinds of steps; those without one are decode unless they move much more than the steps around them do."""
-    usual = pl.Series(operations.astype(np.float64)).rolling_median(RUNNING, min_samples=1).to_numpy()
+    usual = pl.Series(operations.astype(np.float64)).rolling_median(RUNNING, min_samples=1, center=True).to_numpy()
     is_usual = operations <= PREFILL * usual
     return tuple(
         said if said is not None else "decode" if likely else UNCLASSIFIED

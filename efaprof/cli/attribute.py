@@ -63,6 +63,10 @@ def attribute(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.svg|png", help="Draw the runs under the message roofline, and layers.")
     ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="NVTX ranges with such a name are steps [default: as record --step was]."),
+    ] = None,
     as_json: Annotated[
         str | None, typer.Option("--json", metavar="[FILE]", help="JSON (efaprof.attribution/1), to stdout or FILE.")
     ] = None,
@@ -104,7 +108,7 @@ def attribute(
     if evidence is not None and not runs:
         _judge(evidence, targets)
         return
-    asked = Asked(by, changes, read_profile(profile) if profile is not None else None, strict)
+    asked = Asked(by, changes, read_profile(profile) if profile is not None else None, strict, step)
     chosen = [chosen_run(path) for path in runs] if runs else [chosen_run(None)]
     if lever and (gating.is_asked or baseline):
         raise UsageError("gates are on one run, not on a comparison", hint="leave out --lever, or see efaprof diff")

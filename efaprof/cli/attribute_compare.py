@@ -29,6 +29,7 @@ class Asked:
     what_if: Sequence[Change]
     profile: Profile | None
     is_strict: bool
+    step: str | None = None  # names of NVTX ranges that are steps
 
     def report(self, runs: Sequence[Run]) -> AttributionReport:
         """These runs together; with `is_strict` nothing may be unexplained."""
@@ -41,6 +42,7 @@ class Asked:
             path_by=self.by.path,
             what_if=self.what_if,
             profile=self.profile,
+            step=self.step,
         )
         if self.is_strict:
             check_explained(report)

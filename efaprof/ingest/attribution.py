@@ -78,7 +78,7 @@ def costs_of(source: str, value: Mapping[str, Any]) -> RecordedCosts:
         recoverable_us=recoverable,
         groups_us=groups if per_step is not None else {},
         operations_per_step=per_step,
-        tokens_per_step=positive(value.get("tokens_per_step")) or 1.0,
+        tokens_per_step=positive(_value(value.get("tokens_per_step"))) or 1.0,
         emulated=_emulated(run),
     )
 
@@ -114,7 +114,7 @@ def read_cell(path: Path, value: Mapping[str, Any]) -> Cell:
     run = table(value, "run")
     fingerprint = table(run, "fingerprint")
     wall = value.get("wall_us")
-    scale = 1e-3 / (positive(value.get("tokens_per_step")) or 1.0)
+    scale = 1e-3 / (positive(_value(value.get("tokens_per_step"))) or 1.0)
     mean = step_ms(_value(wall), scale)
     if mean is None:
         raise NothingToAnalyse(f"{path} has no step time", hint="efaprof attribute RUN says why")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from efaprof.trace.survey import Survey
 
 
+RANK = "job.rank"  # text of a note whose value is the rank
 PARENT = "parent"  # producer name of the recorder's own ring
 
 
@@ -127,9 +128,16 @@ def names_of(survey: Survey, ids: NDArray[np.uint64]) -> pl.Series:
 
 
 def processes(survey: Survey, rank: int | None) -> pl.DataFrame:
-    """One row per process; `rank` is the run's, of every process but the recorder."""
+    """One row per process; `rank` is the run's, of every process but the recorder, unless the process said its own."""
     rows = [
-        (row, one.identity.host, one.identity.pid, None if one.producer == PARENT else rank, one.comm, one.producer)
+        (
+            row,
+            one.identity.host,
+            one.identity.pid,
+            None if one.producer == PARENT else survey.facts.get((row, RANK), rank),
+            one.comm,
+            one.producer,
+        )  # fmt: skip
         for row, one in enumerate(survey.processes)
     ]
     return pl.DataFrame(rows, schema=dict(schema.PROCESSES), orient="row")

@@ -51,11 +51,30 @@ void step_began(uint64_t name, efaprof_source source) {
         turn(*process, EFAPROF_PAUSE_NONE, EFAPROF_PAUSE_OVER);
 }
 
+// ---- rank -----------------------------------------------------------------------------------------
+
+void note_rank() {
+    static uint32_t noted; // generation of the process that said it
+    const Process *process = process_now();
+    if (EFAPROF_LIKELY(__atomic_load_n(&noted, __ATOMIC_RELAXED) == process->generation)) return;
+    if (__atomic_exchange_n(&noted, process->generation, __ATOMIC_RELAXED) == process->generation) return;
+    if (process->settings.rank == kNoRank) return;
+    efaprof_note record{};
+    record.name = name("job.rank", 8);
+    record.value = process->settings.rank;
+    record.h = {now(), 0, EFAPROF_KIND(EFAPROF_SHAPE_NOTE, 1), 0};
+    if (void *room = reserve(1)) {
+        memcpy(room, &record, sizeof record);
+        publish(room, 1);
+    }
+}
+
 // ---- stretches ----------------------------------------------------------------------------------
 
 void write_range(efaprof_range range, uint8_t what) {
     constexpr uint32_t slots = sizeof range / EFAPROF_SLOT_BYTES;
     if (!recording()) return;
+    note_rank();
     const uint64_t dur = range.h.t_end - range.t_begin;
     range.h.dur = dur > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(dur);
     range.h.kind = EFAPROF_KIND(EFAPROF_SHAPE_RANGE, what);

@@ -10,6 +10,9 @@ namespace efaprof {
 // count that came first: they enclose the others.
 void step_began(uint64_t name, efaprof_source source);
 
+// Says once in each process which rank of its job it is, when its launcher says so.
+void note_rank();
+
 // Writes a RANGE record, if records are wanted. t_end, t_begin and what else is known of it are set; dur follows.
 void write_range(efaprof_range range, uint8_t what);
 

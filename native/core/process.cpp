@@ -88,6 +88,16 @@ static void path_of_env(const char *name, char *into) {
     if (!path.add(text != nullptr ? text : "").ok()) into[0] = 0;
 }
 
+static uint64_t rank_of_env() {
+    static const char *const launchers[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",
+                                            "MV2_COMM_WORLD_RANK",  "SLURM_PROCID", "RANK"};
+    for (const char *name : launchers) {
+        const uint64_t rank = number_of_env(name, kNoRank);
+        if (rank != kNoRank) return rank;
+    }
+    return kNoRank;
+}
+
 static void read_environment(Settings &settings) {
     path_of_env("EFAPROF_RING_DIR", settings.ring_dir);
     if (settings.ring_dir[0] == 0) return;
@@ -96,6 +106,7 @@ static void read_environment(Settings &settings) {
     settings.total = number_of_env("EFAPROF_BUFFER_TOTAL", 0);
     settings.warm_up = number_of_env("EFAPROF_WARMUP_STEPS", 0);
     settings.steps = number_of_env("EFAPROF_STEPS", 0);
+    settings.rank = rank_of_env();
 }
 
 __attribute__((constructor)) static void read_environment_at_load() {

@@ -11,11 +11,14 @@ constexpr uint64_t kDefaultBuffer = 4u << 20;       // bytes of slots in a ring
 constexpr uint64_t kSmallestBuffer = 256u << 10;    // halving a ring for want of space stops here
 constexpr uint32_t kMostSlots = 1 + EFAPROF_CQ_MAX; // of the largest record
 
+constexpr uint64_t kNoRank = UINT64_MAX;
+
 struct Settings {             // from the environment
     uint64_t buffer;          // bytes of slots wanted per ring, a power of two
     uint64_t total;           // bytes of all rings of the run together; 0 = a quarter of the free space
     uint64_t warm_up;         // steps before recording begins
     uint64_t steps;           // steps after which it ends; 0 = it does not
+    uint64_t rank;            // of the process in its job, as its launcher says; kNoRank = it does not
     char ring_dir[kPathMax];  // empty = do not record
     char spill_dir[kPathMax]; // empty = none
 };

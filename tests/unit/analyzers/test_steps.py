@@ -161,6 +161,8 @@ def test_much_more_than_the_steps_around_is_no_decode_step():
     kinds = classified((None,) * 41, operations)
     assert (kinds.count("decode"), kinds[20]) == (40, "unclassified")
     assert classified(("prefill", None), np.array([1, 1])) == ("prefill", "decode")
+    first = classified((None,) * 41, np.array([401] + [100] * 40))
+    assert (first[0], set(first[1:])) == ("unclassified", {"decode"})
 
 
 @settings(deadline=None, max_examples=40)

@@ -17,7 +17,7 @@ def attribution(**changes):
             "started_realtime_ns": 5,
         },
         "steps": 300,
-        "tokens_per_step": 2.0,
+        "tokens_per_step": {"value": 2.0, "provenance": "measured"},
         "wall_us": {"value": 24000.0, "lo": 23000.0, "hi": 25000.0},
         "clusters": {"unit": "batch", "n": 12, "batch": 25, "lag1": 0.1},
         "layers": [
