@@ -34,6 +34,7 @@ from efaprof.trace.rundir import new_name
 
 _DEFAULTS = DispatchOptions()
 _POSTING, _TUNING = _DEFAULTS.posting, _DEFAULTS.tuning
+_REFUSED = 2  # exit code of efaprof-dispatch that the options do not fit: nothing ran
 
 
 def register(app: typer.Typer) -> None:
@@ -203,7 +204,7 @@ def _record(
 
     recorded = RecordOptions(
         argv=argv, output=output, force=force, libfabric=libfabric,
-        emulated=options.emulated(), fingerprint=options.fingerprint(),
+        refusal_code=_REFUSED, emulated=options.emulated(), fingerprint=options.fingerprint(),
     )  # fmt: skip
     try:
         gate = SignalGate()
@@ -215,6 +216,6 @@ def _record(
         raise
     except EfaprofError as error:
         raise RecordError(error.message, hint=error.hint) from error
-    for line in report(recording, quiet=False):
+    for line in report(recording, quiet=False) if recording.is_kept else ():
         typer.echo(f"efaprof: {line}", err=True)
     recording.ending.leave()

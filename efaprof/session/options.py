@@ -39,13 +39,14 @@ class RecordOptions:
     python_hz: float = DEFAULT_HZ  # samples of Python stacks a second, with the probe python
     python_native: bool = False  # native frames too, which stops the program for each sample
     live: bool = False  # draw what is seen so far on the terminal
+    refusal_code: int | None = None  # the command ends with it when it does nothing: then nothing is left either
     emulated: tuple[str, ...] = ()  # what of the command is emulated, when the caller knows
     fingerprint: Mapping[str, Any] = field(default_factory=dict)  # of the command; the machine's is added
 
     def for_manifest(self) -> dict[str, Any]:
         """The options as JSON values; the command and what is known of it stand in the manifest by themselves."""
         values = asdict(self)
-        for known in ("argv", "output", "force", "emulated", "fingerprint"):
+        for known in ("argv", "output", "force", "refusal_code", "emulated", "fingerprint"):
             del values[known]
         values["libfabric"] = str(self.libfabric) if self.libfabric else None
         values["probes"], values["require"] = sorted(self.probes), sorted(self.require)

@@ -30,6 +30,7 @@ class Recording:
     warnings: tuple[str, ...]
     salvaged: tuple[Path, ...]  # runs of killed recorders that were saved on the way
     notes: tuple[str, ...] = ()  # what a probe has to say of itself
+    is_kept: bool = True  # False: the program refused to run, and everything is as it was before
 
 
 def record(options: RecordOptions, gate: SignalGate) -> Recording:
@@ -52,5 +53,9 @@ def record(options: RecordOptions, gate: SignalGate) -> Recording:
         raise
     ending = recorder.run()
     captured, warnings = recorder.finish(ending)
-    place.keep()  # only now: removing gigabytes takes a while, and the rings would fill
-    return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged, recorder.notes)
+    is_kept = ending.exit_code is None or ending.exit_code != options.refusal_code
+    if is_kept:
+        place.keep()  # only now: removing gigabytes takes a while, and the rings would fill
+    else:
+        place.undo()
+    return Recording(place.path, options.argv[0], ending, captured, warnings, salvaged, recorder.notes, is_kept)

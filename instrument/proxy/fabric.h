@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 namespace efaprof::dispatch {
 
@@ -82,7 +83,11 @@ public:
 
     bool has_imm() const { return info_->domain_attr->cq_data_size >= sizeof(uint32_t); }
     FabricParts parts() const { return {domain_, endpoint_, cq_, memory_, memory_start_, addresses_, info_->mode}; }
-    const char *provider_name() const { return info_->fabric_attr->prov_name; }
+    // EFA's provider has two fabrics, of which one posts to the device itself.
+    const char *provider_name() const {
+        const char *fabric = info_->fabric_attr->name;
+        return fabric != nullptr && strcmp(fabric, "efa-direct") == 0 ? fabric : info_->fabric_attr->prov_name;
+    }
 
 private:
     void choose(const FabricOptions &options);

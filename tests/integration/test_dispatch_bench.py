@@ -54,8 +54,23 @@ def test_a_run_that_is_not_recorded_leaves_nothing(tmp_path):
 def test_the_exit_code_is_that_of_the_program(tmp_path):
     done = efaprof("bench", "dispatch", *SMALL, "--topk", "17", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("efaprof-dispatch: --topk 17 is more than the 16 experts")
-    assert manifest(the_run(tmp_path))["exit_code"] == 2
+    assert done.stderr == "efaprof-dispatch: --topk 17 is more than the 16 experts\n"
+
+
+def test_a_run_that_is_refused_leaves_nothing(tmp_path):
+    done = efaprof("bench", "dispatch", *SMALL, "--provider", "nosuch", "-o", "new/run", cwd=tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "offers no provider nosuch here" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_is_refused_replaces_none(tmp_path):
+    assert efaprof("bench", "dispatch", *SMALL, "-o", "run", cwd=tmp_path).returncode == 0
+    was = manifest(tmp_path / "run")
+    done = efaprof("bench", "dispatch", *SMALL, "--topk", "17", "-o", "run", "--force", cwd=tmp_path)
+    assert done.returncode == 2
+    assert manifest(tmp_path / "run") == was
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,20 @@ def test_a_provider_without_remote_writes_is_told_from_an_absent_one(monkeypatch
     )
 
 
+@pytest.mark.parametrize(("limit", "is_refused"), [(321, False), (320, False), (319, True), (1, True)])
+def test_a_token_over_the_providers_own_limit_is_refused(limit, is_refused, build_dir, monkeypatch):
+    """Every provider here takes any size; its libfabric is told of a limit on the way."""
+    monkeypatch.setenv("LD_PRELOAD", str(build_dir / "fakes/libsmall_limit.so"))
+    monkeypatch.setenv("EFAPROF_TEST_LIMIT", str(limit))
+    done = run(small(hidden=64))
+    assert done.returncode == (2 if is_refused else 0)
+    if is_refused:
+        assert done.stderr == (
+            f"efaprof-dispatch: a token of 320 bytes is over the limit of provider tcp;ofi_rxm, {limit} bytes: "
+            "lower --hidden\n"
+        )
+
+
 def test_immediates_are_refused_where_the_provider_carries_none():
     done = run(small(), "--no-imm")
     assert done.returncode == 2

@@ -43,6 +43,7 @@ def test_a_provider_that_the_systems_libfabric_lacks_is_found_in_a_wheel(tmp_pat
     words = [*DispatchOptions(provider="efa-direct", layers=1, steps=3, warmup=1, compute_us=0).arguments(), *more]
     done = efaprof("bench", "dispatch", *words, "--emulate", "latency=12us", "--json", "-o", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verified_tokens"] > 0
+    summary = json.loads(done.stdout)
+    assert (summary["provider"], summary["verified_tokens"] > 0) == ("efa-direct", True)
     if not more and any("1.17" in found.version for found in find_libfabrics()[:1]):
         assert manifest(tmp_path / "run")["options"]["libfabric"] == str(folder / "libfabric.so.1")
