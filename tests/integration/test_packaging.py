@@ -246,6 +246,7 @@ def lines_about(done: subprocess.CompletedProcess[str], word: str) -> list[str]:
 
 needs_cmake = pytest.mark.skipif(CMAKE is None, reason="no cmake: make native")
 WITHOUT_HEADERS = "-DCMAKE_IGNORE_PATH=/usr/include;/usr/local/include"
+WITHOUT_NVCC = "-DEFAPROF_NVCC="  # as if it had been looked for
 
 
 @needs_cmake
@@ -259,13 +260,15 @@ def test_parts_that_are_turned_off_say_so_in_one_line_each(tmp_path):
 
 @needs_cmake
 def test_parts_whose_headers_are_missing_say_what_to_install(tmp_path):
-    done = configured(tmp_path / "b", WITHOUT_HEADERS)
+    done = configured(tmp_path / "b", WITHOUT_HEADERS, WITHOUT_NVCC)
     assert done.returncode == 0, done.stderr
     (probe,) = lines_about(done, "probe off")
     (workload,) = lines_about(done, "workload off")
     assert "install libfabric-dev or set EFAPROF_LIBFABRIC_ROOT" in probe
     assert "install libfabric-dev or set EFAPROF_LIBFABRIC_ROOT" in workload
-    assert lines_about(done, "CUDA") == ["-- efaprof: CUDA parts off: this version has none"]
+    assert lines_about(done, "CUDA") == [
+        "-- efaprof: CUDA parts off: nvcc not found (install the CUDA toolkit, or put it on PATH)"
+    ]
 
 
 @needs_cmake
@@ -273,7 +276,7 @@ def test_parts_whose_headers_are_missing_say_what_to_install(tmp_path):
     ("options", "said"),
     [
         (["-DEFAPROF_LIBFABRIC=ON", WITHOUT_HEADERS], "not found: install libfabric-dev or set EFAPROF_LIBFABRIC_ROOT"),
-        (["-DEFAPROF_CUDA=ON"], "this version has no CUDA parts: leave EFAPROF_CUDA at AUTO, or set it OFF"),
+        (["-DEFAPROF_CUDA=ON", WITHOUT_NVCC], "nvcc not found: install the CUDA toolkit, put it on PATH"),
         (["-DEFAPROF_LIBFABRIC=maybe"], "EFAPROF_LIBFABRIC=maybe is none of AUTO, ON, OFF"),
     ],
     ids=["headers", "cuda", "neither"],
