@@ -14,7 +14,7 @@ from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
 from efaprof.report.host_report import host_document
 from efaprof.report.self_cost import self_cost_document
-from efaprof.report.signature_sections import signature_document
+from efaprof.report.signature_sections import signature_document, signature_keys
 from efaprof.trace.layers import Layer, Match, Provenance
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "host": host_document(report.host),
         "warnings": list(report.warnings),
     }
+    if report.segmentation is not None:
+        document |= signature_keys(report.segmentation)
     if report.decode is not None:
         document |= decode_json.decode_keys(report.decode)
         document["operations"] |= decode_json.operation_keys(report.decode)

@@ -57,6 +57,12 @@ def signature_document(found: Segmentation | None) -> dict[str, Any] | None:
     }
 
 
+def signature_keys(found: Segmentation) -> dict[str, Any]:
+    """Keys of the whole document that these steps fill; there are none where no pause tells them apart."""
+    left_out = {"unclassified": found.unclassified} if found.unclassified else {}
+    return {"steps": found.decode, "steps_excluded": left_out}
+
+
 def _costs(ns: tuple[float, float, float] | None) -> dict[str, float] | None:
     if ns is None:
         return None

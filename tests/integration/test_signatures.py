@@ -131,3 +131,4 @@ def test_a_run_of_libfabric_alone_is_reported_by_layers(run, tmp_path):
     assert found["layers"] == [LAYERS * (STEPS + WARMUP)] * 2
     assert 0 < found["layer"]["libfabric_us"] + found["layer"]["nic_us"] < found["layer"]["wall_us"]
     assert found["step"] is None
+    assert document["steps"] == 0

@@ -183,3 +183,4 @@ def test_steps_found_by_signature_are_said_and_stand_in_the_document(run):
     jsonschema.validate(document, SCHEMA)
     assert document["segmentation"]["step"] == {"wall_us": 200, "libfabric_us": 5.6, "nic_us": 11.2}
     assert document["segmentation"]["coverage"] == pytest.approx(4.2 / 50)
+    assert (document["steps"], document["steps_excluded"]) == (4, {"unclassified": 1})
