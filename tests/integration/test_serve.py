@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pytest
-from recording import EFAPROF, manifest, wait_until
+from recording import EFAPROF, efaprof, manifest, wait_until
 from serve_runs import Server, record
+from trace_processor import load
 
 from efaprof.report.attribution_json import attribution_document
 from efaprof.report.attribution_report import report_on
@@ -43,10 +44,10 @@ class Served:
         return [json.loads(line)["text"] for line in lines]
 
 
-def serve(folder: Path, arm: str, number: int, below: tuple[str, ...] = ()) -> Served:
+def serve(folder: Path, arm: str, number: int, *more: str, below: tuple[str, ...] = ()) -> Served:
     """Serve under record and load, until a signal comes."""
     run, exports = folder / f"run-{arm}", folder / arm
-    with Server("--arm", arm, prefix=(*below, *record(run))) as server:
+    with Server("--arm", arm, prefix=(*below, *record(run, *more))) as server:
         done = server.load(*LOAD, "-o", str(exports))
         assert done.returncode == 0, done.stderr
         code = server.stop(number, server.server())
@@ -60,7 +61,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def proxy(folder) -> Served:
-    return serve(folder, "proxy", signal.SIGINT)
+    return serve(folder, "proxy", signal.SIGINT, "--python")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def dense(folder) -> Served:
 
 @pytest.fixture(scope="module")
 def gdaki(folder) -> Served:
-    return serve(folder, "gdaki", signal.SIGTERM, (*EFAPROF, "softefa", "-q", "--"))
+    return serve(folder, "gdaki", signal.SIGTERM, below=(*EFAPROF, "softefa", "-q", "--"))
 
 
 def attributed(run: Path) -> dict[str, Any]:
@@ -102,6 +103,28 @@ def test_decode_steps_of_a_served_model_are_split_and_prefill_is_counted_apart(p
 def test_each_decode_step_is_annotated_with_its_tokens(proxy):
     spans = open_tables(open_run(proxy.run)).spans.filter(pl.col("is_step")).collect()
     assert len(spans) >= 2 * LEAST_STEPS  # of two ranks
+
+
+def test_sampled_stacks_say_what_the_ranks_did(proxy):
+    host = attributed(proxy.run)["host"]
+    functions = {one["function"] for one in host["functions"]}
+    assert host["samples"] > 0
+    assert functions & {"Engine.dispatch", "Engine.combine", "Connection._recv"}
+
+
+def test_the_timeline_of_a_served_model_has_every_track(proxy):
+    done = efaprof("export", proxy.run, cwd=proxy.exports)
+    assert done.returncode == 0, done.stderr
+    with load(proxy.run / "trace.pftrace") as engine:
+        assert engine.bad_stats() == []
+        tracks = engine.rows("select t.name, count() as n from slice s join track t on t.id = s.track_id group by 1")
+        counters = {row["name"] for row in engine.rows("select distinct name from counter_track")}
+    slices = {row["name"]: row["n"] for row in tracks}
+    stages = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
+    assert len({slices[stage] for stage in stages}) == 1  # every operation in each
+    assert {"steps", "waits", "compute"} <= slices.keys()
+    assert any(str(name).startswith("Python (sampled") for name in slices)
+    assert {"ring.depth", "lo.tx_bytes"} <= counters
 
 
 def test_the_dense_arm_has_neither_ring_nor_proxy(dense):
