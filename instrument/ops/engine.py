@@ -30,7 +30,6 @@ _VERSION = 1
 _REFUSED = 1
 _PATHS = (DispatchPath.PROXY, DispatchPath.GDAKI)
 _SIGNALS = (SignalMode.IMM, SignalMode.FENCE, SignalMode.FENCE_BATCH)
-_INJECT = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC, Layer.RX)
 _CDEF = """
 struct efaprof_moe_inject { uint64_t kernel_ns, ring_ns, proxy_ns, libfabric_ns, nic_ns, rx_ns; };
 struct efaprof_moe_options {
