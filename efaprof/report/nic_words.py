@@ -26,6 +26,7 @@ def movement_words(moved: Movement) -> str:
 
 def _against(found: Difference, what: str) -> str:
     sign = "+" if found.bytes >= 0 else "−"
-    change = f"{sign}{units.size(abs(found.bytes))} {DERIVED} ({sign}{units.percent(abs(found.share))})"
+    times = f"×{units.digits(1 + found.share)}" if found.share >= 1 else f"{sign}{units.percent(abs(found.share))}"
+    change = f"{sign}{units.size(abs(found.bytes))} {DERIVED} ({times})"
     moved, asked = units.size(found.moved_bytes), units.size(found.asked_bytes)
     return f"{moved} {MEASURED} {what} for {asked} {MEASURED} asked, {change}"
