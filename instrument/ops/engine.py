@@ -17,7 +17,7 @@ from efaprof.errors import EfaprofError, UsageError
 from efaprof.instrument.dispatch import Injection, OperationCounts, SignalMode
 from efaprof.instrument.ops import registry
 from efaprof.libraries import lib_path
-from efaprof.trace.layers import DispatchPath, Layer
+from efaprof.trace.layers import DispatchPath
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

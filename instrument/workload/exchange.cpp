@@ -127,9 +127,8 @@ void Exchange::check_heads(uint32_t src) const {
         memcpy(&head, arrived(src, at), sizeof head);
         if (head.step != step_ || head.layer != layer_ || head.src != src || head.token >= shape_.tokens ||
             head.check != protocol::head_check(head))
-            fail(Cause::Mismatch,
-                 "step %u layer %u: a token from rank %u came as step %u layer %u rank %u token %u%s", step_, layer_,
-                 src, head.step, head.layer, head.src, head.token,
+            fail(Cause::Mismatch, "step %u layer %u: a token from rank %u came as step %u layer %u rank %u token %u%s",
+                 step_, layer_, src, head.step, head.layer, head.src, head.token,
                  head.check == protocol::head_check(head) ? "" : ", and its check is wrong");
     }
 }
