@@ -151,7 +151,10 @@ def _of_process(process: int, own: pl.DataFrame, began: pl.DataFrame) -> tuple[P
     is_numbered = len(said) > 0 and bool(is_said.all() and (np.diff(number[at]) > 0).all())
     after = said[said > begin[-1]]
     last = int(after[0]) if len(after) else int(end[-1])
-    until = np.append(begin[1:], last)
+    numbers = number[at] if is_numbered else np.arange(len(begin))
+    # Between steps that do not follow each other, others were not recorded.
+    follows = np.append(np.diff(numbers) == 1, [True])
+    until = np.where(follows, np.append(begin[1:], last), end)
     is_annotated = (own["is_step"] & (own["source"] == "annotation")).to_list()
     counts = [
         (payload if kind == Payload.STEP else None)
@@ -159,9 +162,9 @@ def _of_process(process: int, own: pl.DataFrame, began: pl.DataFrame) -> tuple[P
     ]
     steps = ProcessSteps(
         process=process,
-        number=number[at] if is_numbered else np.arange(len(begin)),
+        number=numbers,
         begin_ns=begin,
-        end_ns=np.minimum(end, until),
+        end_ns=np.minimum(end, until),  # steps of two threads may overlap
         until_ns=until,
         kind=tuple(
             _KINDS.get(AnnotatedStep(category)) if known and category in set(AnnotatedStep) else None

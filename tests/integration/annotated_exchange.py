@@ -1,14 +1,13 @@
 """An MPI program with the steps of a server: prefill and decode, each annotated, with an exchange among all ranks.
 
-annotated_exchange.py HOW STEPS [THEN]: HOW is annotated, unsaid (steps without kinds) or nvtx; THEN is run in the middle
-of the last step but two, on rank 0.
+annotated_exchange.py HOW STEPS [abort]: HOW is annotated, unsaid (steps without kinds), nvtx or stopping (nothing is
+recorded of steps 10 to 19); with abort, rank 0 ends in the middle of the last step but two.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import time
 
@@ -52,29 +51,20 @@ def exchange(world: MPI.Intracomm, size: int) -> None:
     assert all(found[size * peer] == peer for peer in range(world.size))
 
 
-def end(then: str) -> None:
-    """Ends the program in the middle of a step."""
-    if then == "raise":
-        raise RuntimeError("in the middle of a step")
-    if then in ("SIGKILL", "SIGTERM", "SIGINT"):
-        os.kill(os.getpid(), getattr(signal, then))
-        time.sleep(60)
-    if then == "abort":
-        os.abort()
-
-
 def main() -> None:
     """Steps as a server has them, with its own work between them."""
-    how, steps, then = sys.argv[1], int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""
+    how, steps, is_aborted = sys.argv[1], int(sys.argv[2]), "abort" in sys.argv[3:]
     world = MPI.COMM_WORLD
     for number in range(steps):
         is_prefill = number % PREFILL_EVERY == 0
+        if how == "stopping" and number in (10, 20):
+            (efaprof.stop if number == 10 else efaprof.start)()
         with step(how, is_prefill=is_prefill):
             for _ in range(LAYERS * (PREFILL_EXCHANGES if is_prefill else 1)):
                 compute()
                 exchange(world, SMALL)
-            if then and world.rank == 0 and number == steps - 3:
-                end(then)
+            if is_aborted and world.rank == 0 and number == steps - 3:
+                os.abort()
         time.sleep(PAUSE_S)
     if world.rank == 0:
         print(f"{steps} steps of {world.size} ranks", flush=True)

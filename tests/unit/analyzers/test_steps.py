@@ -114,7 +114,11 @@ def test_steps_are_numbered_from_the_programs_start_where_that_is_known(synth):
     for number, begin in ((41, 100), (42, 200)):
         ring.put(*began(ring, begin - 1), payload=number)
         ring.named_range("step", begin, begin + 50, what=Span.STEP, source=Source.ANNOTATION)
-    assert only(synth).number.tolist() == [41, 42]
+    ring.put(*began(ring, 299), payload=50)
+    ring.named_range("step", 300, 350, what=Span.STEP, source=Source.ANNOTATION)
+    steps = only(synth)
+    assert steps.number.tolist() == [41, 42, 50]
+    assert steps.until_ns.tolist() == [200, 250, 350]  # what came after 42 was not recorded
 
 
 def test_steps_of_each_process_are_its_own(synth):
