@@ -21,17 +21,24 @@ def register(app: typer.Typer) -> None:
 
 def report(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
+    profile: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Ceilings of the fabric, from efaprof calibrate.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="HTML file [default: RUN/report.html].")
     ] = None,
 ) -> None:
-    """Write a run's attribution report as one HTML file: tables, steps by layer, the longest step as a timeline.
+    """Write a run's attribution report as one HTML file: tables, steps by layer, the longest step, the roofline.
 
     The file holds everything it shows: no script, and nothing is fetched when it is opened.
     """
+    from efaprof.ingest.profile import read_profile
     from efaprof.report.html_report import html_report
+    from efaprof.report.progress import working
 
     chosen = chosen_run(run)
     target = output or chosen.path / FILE_NAME
-    write_text(html_report(chosen), str(target))
+    with working(f"reading {chosen.path.name}"):
+        page = html_report(chosen, read_profile(profile) if profile is not None else None)
+    write_text(page, str(target))
     sys.stdout.write(f"{target}\n")

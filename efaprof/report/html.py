@@ -87,7 +87,8 @@ def _section(section: Section) -> str:
     title = f"<h2>{escape(section.title)}</h2>\n"
     if isinstance(section, Table):
         return title + _table(section)
-    return title + "\n".join(f"<p>{escape(line)}</p>" for line in section.lines)
+    # What is indented below its heading in a terminal stands under it here.
+    return title + "\n".join(f"<p>{escape(line.strip())}</p>" for line in section.lines)
 
 
 def _table(table: Table) -> str:

@@ -12,21 +12,25 @@ from efaprof.report import units
 from efaprof.report.attribution_report import report_on
 from efaprof.report.attribution_sections import attribution_heading, attribution_sections
 from efaprof.report.html import Figure, html_page
+from efaprof.report.roofline import roofline
+from efaprof.report.roofline_figure import roofline_figure
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.report.step_figures import drawn_layers, spread_figure, steps_figure
 from efaprof.report.worst_step import timeline_figure, worst_step
 from efaprof.trace.reader import open_tables
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.profile import Profile
     from efaprof.report.attribution_report import AttributionReport
     from efaprof.trace.layers import Layer
     from efaprof.trace.rundir import Run
 
 
-def html_report(run: Run) -> str:
-    """The whole page."""
-    report = report_on([(run, open_tables(run))])
+def html_report(run: Run, profile: Profile | None = None) -> str:
+    """The whole page; with a profile, the run stands under what its fabric reaches."""
+    report = report_on([(run, open_tables(run))], profile=profile)
     figures, layers = _figures(run, report)
+    figures += _under_the_roof(report, profile)
     sections = attribution_sections(report)
     first = [one for one in sections if one is sections[0] or one.title == "verdict"]
     return html_page(
@@ -56,6 +60,20 @@ def _figures(run: Run, report: AttributionReport) -> tuple[list[Figure], list[La
         caption = f"step {worst.step} on rank {worst.rank}, {length}: when each layer had something open{others}"
         figures.append(Figure("longest step", timeline_figure(worst), caption))
     return figures, layers
+
+
+def _under_the_roof(report: AttributionReport, profile: Profile | None) -> list[Figure]:
+    found = roofline([report], profile)
+    if found is None:
+        return []
+    words = ["one rank" if report.decode else "one process", "while it communicates"]
+    if profile is None:
+        words.append("ceilings unknown: efaprof calibrate, efaprof report --profile FILE")
+    elif found.is_lower_bound:
+        words.append("the roof may be higher: the issuer of the calibration set it")
+    if found.emulated:
+        words.append(f"emulated: {', '.join(found.emulated)}")
+    return [Figure("message roofline", roofline_figure(found), "; ".join(words))]
 
 
 def _rules(report: AttributionReport) -> list[Section]:

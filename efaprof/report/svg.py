@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from typing import TYPE_CHECKING
 
 from efaprof.trace.layers import Layer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Told apart in grey and by the colour-blind as far as twelve can be; the words stand beside them.
 COLOURS = {
@@ -35,6 +39,21 @@ class Drawing:
     def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
         """A thin grey line."""
         self._parts.append(f'<line x1="{x1:.2f}" y1="{y1:.2f}" x2="{x2:.2f}" y2="{y2:.2f}"/>')
+
+    def path(self, points: Sequence[tuple[float, float]], colour: str, *, dash: str = "") -> None:
+        """A line through these points; `dash` as SVG writes it, none for a whole one."""
+        places = " ".join(f"{x:.2f},{y:.2f}" for x, y in points)
+        dashed = f' stroke-dasharray="{escape(dash)}"' if dash else ""
+        self._parts.append(
+            f'<polyline points="{places}" fill="none" stroke="{escape(colour)}" stroke-width="1.4"{dashed}/>'
+        )
+
+    def dot(self, x: float, y: float, radius: float, fill: str, *, title: str = "") -> None:
+        """A filled circle; the title is shown when it is pointed at."""
+        inside = f"<title>{escape(title)}</title>" if title else ""
+        self._parts.append(
+            f'<circle cx="{x:.2f}" cy="{y:.2f}" r="{radius:.2f}" fill="{escape(fill)}">{inside}</circle>'
+        )
 
     def text(self, x: float, y: float, words: str, *, anchor: str = "start") -> None:
         """Words with their baseline at y."""

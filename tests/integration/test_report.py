@@ -37,7 +37,7 @@ def test_a_browser_shows_it_without_scrolling_sideways(folder, tmp_path, size):
     assert efaprof("report", "efaprof-run", "-o", tmp_path / "x.html", cwd=folder).returncode == 0
     with Page(CHROMIUM, tmp_path / "profile", size) as page:
         page.go((tmp_path / "x.html").as_uri())
-        page.wait_for("document.readyState == 'complete' && document.querySelectorAll('svg').length == 3")
+        page.wait_for("document.readyState == 'complete' && document.querySelectorAll('svg').length == 4")
         wide = page.evaluate("innerWidth")
         assert wide <= size[0]
         assert page.evaluate("document.documentElement.scrollWidth") <= wide

@@ -10,8 +10,10 @@ import pytest
 from ci_runs import changed
 from operation_runs import every_outcome
 
+from efaprof.analyzers.profile import LoopRow, profile_of
 from efaprof.report.attribution_report import report_on
 from efaprof.report.html_report import html_report
+from efaprof.report.plotting import HOST_PATH
 from efaprof.report.step_figures import drawn_layers, spread_figure, steps_figure
 from efaprof.report.svg import COLOURS, Drawing
 from efaprof.report.worst_step import worst_step
@@ -81,16 +83,33 @@ def test_nothing_is_fetched_and_nothing_runs(run):
 def test_it_has_the_pictures_and_all_tables(run):
     page = html_report(run)
     found = parsed(page)
-    assert found.tags.count("svg") == 3
+    assert found.tags.count("svg") == 4
     titles = re.findall(r"<h2>(.*?)</h2>", page)
-    assert titles[:5] == ["per token", "verdict", "layers over steps", "per layer", "longest step"]
+    assert titles[:6] == [
+        "per token", "verdict", "layers over steps", "per layer", "longest step", "message roofline",
+    ]  # fmt: skip
+    assert "ceilings unknown: efaprof calibrate" in page
     assert {"layer", "rules", "origin", "warnings"} <= set(titles)
     assert len(page) < 200_000
 
 
-def test_a_run_without_steps_has_tables_only(tmp_path):
+def test_with_a_profile_the_run_stands_under_what_its_fabric_reaches(tmp_path):
+    made = write_steady(tmp_path / "run", STEADY)
+    made = changed(made, fingerprint={**made.manifest.fingerprint, "provider": "tcp"}, emulated=["kernel: <a thread>"])
+    rows = [LoopRow(64, 1, 1000, 10**9, 9 * 10**8), LoopRow(1 << 20, 64, 10**6, 10**9, 5 * 10**8)]
+    page = html_report(made, profile_of(rows, {"provider": "tcp"}))
+    (figure,) = re.findall(r"<h2>message roofline</h2>(.*?)</figure>", page, re.DOTALL)
+    assert figure.count("<polyline") == 2 * 3  # curves, and their places in the key
+    assert HOST_PATH[0] in figure
+    assert "calibrated, at best" in figure
+    assert "emulated: kernel: &lt;a thread&gt;" in figure
+    assert "ceilings unknown" not in page
+    parsed(page)
+
+
+def test_a_run_without_steps_has_tables_and_the_roofline_only(tmp_path):
     page = html_report(every_outcome(tmp_path / "client"))
-    assert "svg" not in parsed(page).tags
+    assert parsed(page).tags.count("svg") == 1
     assert "<h2>outcomes</h2>" in page
 
 
