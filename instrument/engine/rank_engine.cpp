@@ -9,28 +9,13 @@
 #include "../workload/assemble.h"
 #include "../workload/job.h"
 #include "../workload/values.h"
+#include "card.h"
 
 namespace efaprof::dispatch {
 
 namespace {
 
-constexpr uint32_t MAGIC = 0x314D4645; // "EFM1"
-constexpr uint32_t PARTING_S = 5;      // longest wait for the others at the end
-
-// EFAPROF_MOE_CONTACT_BYTES on the way from rank to rank.
-struct Card {
-    uint32_t magic;
-    SignalMode signal;
-    Path path;
-    protocol::Shape shape; // that of the sender must be ours
-    Identity identity;
-    Contact contact;
-};
-static_assert(sizeof(Card) <= EFAPROF_MOE_CONTACT_BYTES, "fits");
-
-bool is_same(const protocol::Shape &one, const protocol::Shape &other) {
-    return memcmp(&one, &other, sizeof one) == 0;
-}
+constexpr uint32_t PARTING_S = 5; // longest wait for the others at the end
 
 } // namespace
 
@@ -49,28 +34,12 @@ void RankEngine::open(const Options &options, uint32_t rank) {
 }
 
 void RankEngine::contact(void *bytes) const {
-    Card card = {MAGIC,
-                 options_.signal,
-                 options_.path,
-                 options_.shape,
-                 identity_here(engine_.rank),
-                 is_posting() ? pair_.contact() : engine_.fabric.contact()};
-    memset(bytes, 0, EFAPROF_MOE_CONTACT_BYTES);
-    memcpy(bytes, &card, sizeof card);
+    write_card(options_, engine_.rank, is_posting() ? pair_.contact() : engine_.fabric.contact(), bytes);
 }
 
 void RankEngine::connect(const void *contacts) {
     Identity identities[protocol::MAX_RANKS];
-    for (uint32_t rank = 0; rank < engine_.ranks; rank++) {
-        Card card;
-        memcpy(&card, static_cast<const uint8_t *>(contacts) + size_t{rank} * EFAPROF_MOE_CONTACT_BYTES, sizeof card);
-        if (card.magic != MAGIC || card.identity.rank != rank)
-            fail(Cause::Failed, "contact %u is not one of rank %u", rank, rank);
-        if (!is_same(card.shape, options_.shape) || card.signal != options_.signal || card.path != options_.path)
-            fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
-        contacts_[rank] = card.contact;
-        identities[rank] = card.identity;
-    }
+    read_cards(options_, engine_.rank, contacts, contacts_, identities);
     if (is_posting())
         pair_.connect(contacts_, engine_.ranks, engine_.rank);
     else

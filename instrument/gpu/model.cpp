@@ -1,31 +1,19 @@
 #include "model.h"
 
 #include <stdio.h>
-#include <string.h>
 
+#include "../engine/card.h"
 #include "../workload/assemble.h"
 #include "../workload/job.h"
-#include "efaprof_moe_gpu.h"
 #include "library.h"
 
 namespace efaprof::dispatch {
 
 namespace {
 
-constexpr uint32_t MAGIC = 0x314D4745; // "EGM1"
 constexpr uint64_t STAMPS = 1 << 16;
 // Of what was launched since records were written down last: a few steps of any model.
 constexpr GpuLane::Reach REACH = {8192, 1 << 18};
-
-// EFAPROF_MOE_CONTACT_BYTES on the way from rank to rank.
-struct Card {
-    uint32_t magic;
-    SignalMode signal;
-    protocol::Shape shape; // that of the sender must be ours
-    Identity identity;
-    Contact contact;
-};
-static_assert(sizeof(Card) <= EFAPROF_MOE_CONTACT_BYTES, "fits");
 
 } // namespace
 
@@ -38,30 +26,20 @@ void GpuModel::open(const Options &options, uint32_t rank, uint32_t device) {
     ticks_per_ns_ = measure_ticks();
     thread_count_ = options_.threads == 0 ? 3 : options_.threads; // the third is the caller's, and asleep meanwhile
     efaprof_set_producer("dispatch");
+    options_.device = Device::Cuda;
     set_up(engine_, options_, ticks_per_ns_, rank);
     engine_.stop = &stop_;
     open_fabric(engine_, options_, thread_count_);
 }
 
 void GpuModel::contact(void *bytes) const {
-    Card card = {MAGIC, options_.signal, options_.shape, identity_here(engine_.rank), engine_.fabric.contact()};
-    memset(bytes, 0, EFAPROF_MOE_CONTACT_BYTES);
-    memcpy(bytes, &card, sizeof card);
+    write_card(options_, engine_.rank, engine_.fabric.contact(), bytes);
 }
 
 void GpuModel::connect(const void *contacts) {
     Contact reach[protocol::MAX_RANKS];
     Identity identities[protocol::MAX_RANKS];
-    for (uint32_t rank = 0; rank < engine_.ranks; rank++) {
-        Card card;
-        memcpy(&card, static_cast<const uint8_t *>(contacts) + size_t{rank} * EFAPROF_MOE_CONTACT_BYTES, sizeof card);
-        if (card.magic != MAGIC || card.identity.rank != rank)
-            fail(Cause::Failed, "contact %u is not one of rank %u on a GPU", rank, rank);
-        if (memcmp(&card.shape, &options_.shape, sizeof card.shape) != 0 || card.signal != options_.signal)
-            fail(Cause::Failed, "rank %u was opened with other options than rank %u", rank, engine_.rank);
-        reach[rank] = card.contact;
-        identities[rank] = card.identity;
-    }
+    read_cards(options_, engine_.rank, contacts, reach, identities);
     engine_.fabric.connect(reach, engine_.ranks);
     record_identity(engine_, options_);
     gpu::Setup setup = GpuLane::setup_for(engine_, options_, device_);

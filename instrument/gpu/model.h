@@ -28,7 +28,7 @@ public:
 
     Stop &stop() { return stop_; }
     const Options &options() const { return options_; }
-    uint32_t rank() const { return engine_.rank; }
+    const Engine &engine() const { return engine_; }
     bool is_connected() const { return lane_.is_open(); }
     LaneCounts counts() const { return lane_.counts(); }
 

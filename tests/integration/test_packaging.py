@@ -30,7 +30,7 @@ HAS_LIBFABRIC = any(
     Path(folder, "rdma/providers/fi_prov.h").is_file() for folder in ("/usr/include", "/usr/local/include")
 )
 # Build for the build's sake: what is tested is what goes where.
-FAST = ("-C", "cmake.build-type=Debug")
+FAST = ("-C", "cmake.build-type=Debug", "-C", "cmake.define.EFAPROF_CUDA=OFF")
 
 needs_backend = pytest.mark.skipif(
     not (CMAKE and NINJA and importlib.util.find_spec("scikit_build_core")),
