@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from efaprof import env, native
 from efaprof.errors import EfaprofError
 from efaprof.libfabric.find import find_libfabrics
-from efaprof.session import cpu, host, nic, pyspy, readiness, settings, workspace
+from efaprof.session import cpu, hooking, host, nic, pyspy, readiness, settings, workspace
 from efaprof.session.checks import Check, State
 from efaprof.session.environment import NVTX_INJECTION
 from efaprof.session.probes import INTERPOSER, NVTX_LIBRARY
@@ -53,7 +53,8 @@ def _buffer_bytes() -> int:
 
 def _variables() -> Iterator[Check]:
     libraries = [Path(library.path) for library in find_libfabrics()]
-    files = [*libraries, *(file for one in libraries for file in one.resolve().parent.glob("**/*-fi.so"))]
+    searches = [search for one in libraries if (search := hooking.search_of(one.resolve()))]
+    files = [*libraries, *(file for one in searches for folder in one.folders for file in folder.glob("*-fi.so"))]
     here = readiness.Machine()
     readers = (
         ("libfabric", "FI_", tuple(files)),

@@ -92,7 +92,7 @@ def hook_for(entry: Entry, interposer: Path, base: Mapping[str, str], program: s
 def searches_of(base: Mapping[str, str], program: str, chosen: Path | None) -> list[Search]:
     """Those of every libfabric that `program` may load: the chosen one, or the loader's and wheels' beside it."""
     found = [chosen] if chosen else _candidates(base, program)
-    return [search for path in dict.fromkeys(path.resolve() for path in found) if (search := _search_of(path))]
+    return [search for path in dict.fromkeys(path.resolve() for path in found) if (search := search_of(path))]
 
 
 def _candidates(base: Mapping[str, str], program: str) -> Iterator[Path]:
@@ -116,7 +116,8 @@ def _names_in_cache() -> list[str]:
     return [name.decode(errors="replace") for name in re.findall(rb"(/[^\0]*/libfabric\.so\.1)\0", data)]
 
 
-def _search_of(library: Path) -> Search | None:
+def search_of(library: Path) -> Search | None:
+    """Where this libfabric looks, by what its file says and what lies beside it; None when it cannot be read."""
     try:
         with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             default = _DEFAULT_FOLDER.search(data)
@@ -124,7 +125,7 @@ def _search_of(library: Path) -> Search | None:
             named = default[1].decode(errors="replace").split(":") if default else []
     except (OSError, ValueError):
         return None
-    beside = (library.parent, library.parent / "libfabric")
+    beside = (library.parent, library.parent / "libfabric", library.parent / "prov")  # wheels; Intel MPI
     folders = [folder for folder in (*map(Path, filter(None, named)), *beside) if _holds_providers(folder)]
     return Search(tuple(dict.fromkeys(folders)), takes_files)
 
