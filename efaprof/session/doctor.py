@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,8 +53,9 @@ def _buffer_bytes() -> int:
 
 
 def _variables() -> Iterator[Check]:
-    libraries = [Path(library.path) for library in find_libfabrics()]
-    searches = [search for one in libraries if (search := hooking.search_of(one.resolve()))]
+    chosen = os.environ.get(env.LIBFABRIC)
+    libraries = hooking.libfabrics(os.environ, sys.executable, Path(chosen) if chosen else None)
+    searches = [search for one in libraries if (search := hooking.search_of(one))]
     files = [*libraries, *(file for one in searches for folder in one.folders for file in folder.glob("*-fi.so"))]
     here = readiness.Machine()
     readers = (

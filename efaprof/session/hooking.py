@@ -90,9 +90,14 @@ def hook_for(entry: Entry, interposer: Path, base: Mapping[str, str], program: s
 
 
 def searches_of(base: Mapping[str, str], program: str, chosen: Path | None) -> list[Search]:
-    """Those of every libfabric that `program` may load: the chosen one, or the loader's and wheels' beside it."""
+    """Those of every libfabric that `program` may load."""
+    return [search for path in libfabrics(base, program, chosen) if (search := search_of(path))]
+
+
+def libfabrics(base: Mapping[str, str], program: str, chosen: Path | None = None) -> list[Path]:
+    """Files of every libfabric that `program` may load: the chosen one, or the loader's and wheels' beside it."""
     found = [chosen] if chosen else _candidates(base, program)
-    return [search for path in dict.fromkeys(path.resolve() for path in found) if (search := search_of(path))]
+    return list(dict.fromkeys(path.resolve() for path in found if path.is_file()))
 
 
 def _candidates(base: Mapping[str, str], program: str) -> Iterator[Path]:
