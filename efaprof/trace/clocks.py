@@ -8,7 +8,7 @@ than usual was interrupted and is not used.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -74,6 +74,27 @@ def _line(
 IDENTITY = ClockMap(  # of clocks whose ticks are nanoseconds already
     np.zeros(1, np.int64), np.zeros(1, np.int64), np.ones(1), 0.0, 0.0, (1 << 63) - 1
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A line from one clock's nanoseconds to another's: `from_ns` becomes `to_ns`, and goes on with `slope`."""
+
+    from_ns: int
+    to_ns: int
+    slope: float
+
+    def to_ns_of(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The other clock's times."""
+        moved: NDArray[np.int64] = self.to_ns + np.rint((times - self.from_ns) * self.slope).astype(np.int64)
+        return moved
+
+    def moved(self, clock: ClockMap) -> ClockMap:
+        """A clock's map onto the other clock."""
+        if clock is IDENTITY:
+            start = np.array([self.from_ns])
+            return replace(clock, ticks=start, base_ns=self.to_ns_of(start), slope=np.array([self.slope]))
+        return replace(clock, base_ns=self.to_ns_of(clock.base_ns), slope=clock.slope * self.slope)
 
 
 def fit(samples: ClockSamples, where: str) -> ClockMap:

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from efaprof.trace import layout
-from efaprof.trace.layout import Command, Compute, Phase, Shape, Stage, StepKind, WaitKind
-from efaprof.trace.synth import SynthRun, kind_of
+from efaprof.trace.layout import Clock, Command, Compute, Phase, Shape, Stage, StepKind, WaitKind
+from efaprof.trace.synth import SynthRun, TickClock, kind_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -88,6 +89,40 @@ def write_steady(path: Path, steady: Steady) -> Run:
         proxy = run.ring(pid=100 + rank, tid=200 + rank, producer="dispatch", comm="proxy0")
         _write_rank(steady, rank, lane, proxy)
     return run.finish(fingerprint={"ranks": steady.ranks, "commands": steady.commands})
+
+
+@dataclass(frozen=True, slots=True)
+class HostClock:
+    """What a host's clock shows: true time, an offset, and `drift` for every ns of it; `day_error_ns` off at noon."""
+
+    offset_ns: int = 0
+    drift: float = 0.0
+    day_error_ns: int = 0
+
+    def shows(self, true_ns: int) -> int:
+        """CLOCK_MONOTONIC at a time."""
+        return self.offset_ns + round(true_ns * (1 + self.drift))
+
+
+def write_hosts(folder: Path, steady: Steady, clocks: Sequence[HostClock]) -> list[Run]:
+    """The same traffic, each rank recorded on a host of its own, by that host's clock."""
+    runs = []
+    for rank, own in enumerate(clocks):
+        run = SynthRun(folder / f"rank{rank}", clock=TickClock(Clock.TSC), host=f"host{rank}", boot=(rank + 1, 7))
+        parent = run.ring(pid=1, producer="parent")
+        for sample in range(3):
+            at = steady.start_ns + sample * steady.steps * steady.wall_ns // 2
+            parent.put(
+                layout.CLOCK, kind_of(Shape.CLOCK, 0), at, dur_ns=50, monotonic_ns=own.shows(at),
+                realtime_ns=at + own.day_error_ns,
+            )  # fmt: skip
+        lane = run.ring(pid=100 + rank, producer="dispatch", comm="lane0")
+        lane.put(layout.NOTE, kind_of(Shape.NOTE, 1), 0, name=lane.name("job.rank"), value=rank)
+        proxy = run.ring(pid=100 + rank, tid=200 + rank, producer="dispatch", comm="proxy0")
+        _write_rank(steady, rank, lane, proxy)
+        made = {"ranks": steady.ranks, "commands": steady.commands}
+        runs.append(run.finish(fingerprint=made, job_id="job", boot_id=f"boot{rank}"))
+    return runs
 
 
 def _write_rank(steady: Steady, rank: int, lane: SynthRing, proxy: SynthRing) -> None:

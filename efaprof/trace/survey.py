@@ -119,6 +119,7 @@ class Survey:
     first_ns: int
     last_ns: int
     realtime_offset_ns: int | None  # CLOCK_REALTIME less CLOCK_MONOTONIC, of the first boot; None: not sampled
+    realtime_of: dict[tuple[int, int], int]  # the same of each boot in which it was sampled
 
     @property
     def event_rings(self) -> tuple[Ring, ...]:
@@ -162,6 +163,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         if one.last_ticks >= 0 and not is_kept(raw)
     ]
     facts = _facts(rings, found, names)
+    realtime_of = _realtime_of(raws, found)
     shapes = sum((one.shapes for one in found), np.zeros(256, np.int64))
     kinds = sum((one.kinds for one in found), np.zeros(UNKNOWN_KIND + 1, np.int64))
     return Survey(
@@ -181,7 +183,8 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         clock_error_ns=max((error for _, error in spans), default=0) + _device_error_ns(facts),
         first_ns=min((int(ends[0]) for ends, _ in spans), default=0),
         last_ns=max((int(ends[1]) for ends, _ in spans), default=0),
-        realtime_offset_ns=_realtime_offset(found),
+        realtime_offset_ns=next(iter(realtime_of.values()), None),
+        realtime_of=realtime_of,
     )
 
 
@@ -225,9 +228,13 @@ def _clock_maps(raws: Sequence[RawFile], found: Sequence[Walked]) -> dict[Path, 
     return maps
 
 
-def _realtime_offset(found: Sequence[Walked]) -> int | None:
-    rows = next((one.of(Shape.CLOCK) for one in found if len(one.of(Shape.CLOCK))), None)
-    return None if rows is None else int(np.median(rows["realtime_ns"] - rows["monotonic_ns"]))
+def _realtime_of(raws: Sequence[RawFile], found: Sequence[Walked]) -> dict[tuple[int, int], int]:
+    offsets: dict[tuple[int, int], int] = {}
+    for raw, one in zip(raws, found, strict=True):
+        rows = one.of(Shape.CLOCK)
+        if len(rows):
+            offsets.setdefault(raw.identity.boot, int(np.median(rows["realtime_ns"] - rows["monotonic_ns"])))
+    return offsets
 
 
 def _processes(raws: Iterable[RawFile]) -> tuple[tuple[Process, ...], dict[Identity, int]]:
