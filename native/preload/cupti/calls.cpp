@@ -55,7 +55,7 @@ void on_call(void *, CUpti_CallbackDomain domain, CUpti_CallbackId id, const voi
     const auto &call = *static_cast<const CUpti_CallbackData *>(data);
     const bool launches_graph = is_graph(id);
     if (call.callbackSite == CUPTI_API_ENTER) {
-        if (launches_graph) launching_graph();
+        if (launches_graph) launching_graph(call.correlationId);
         *call.correlationData = ticks();
         return;
     }

@@ -51,7 +51,10 @@ void give_buffer(uint8_t **buffer, size_t *size, size_t *most_records);
 void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t size, size_t valid);
 uint64_t ticks();
 
-// A graph is about to be launched: after enough of them, graphs are told as a whole.
-void launching_graph();
+// A graph is about to be launched: when enough of them have been told kernel by kernel, this one and all later ones
+// become one DEVICE record each. (CUPTI itself cannot be told so: enabling GRAPH_TRACE once a graph was launched
+// without it crashes, and disabling kernels does not reach graphs that were made before. Seen with CUPTI 13.0.)
+void launching_graph(uint32_t correlation);
+void tell_whole_from(uint32_t correlation);
 
 } // namespace efaprof::cuda

@@ -76,7 +76,45 @@ static void write_device(efaprof_device record, uint8_t what, uint32_t device, u
     publish(room, slots);
 }
 
-static void write_kernel(const CUpti_ActivityKernel10 &kernel) {
+// ---- graphs whose kernels are not told one by one -------------------------------------------------
+
+static uint32_t g_whole_from; // correlation of the first launch that is told as a whole; 0: none is
+void tell_whole_from(uint32_t correlation) {
+    __atomic_store_n(&g_whole_from, correlation, __ATOMIC_RELAXED);
+}
+
+// The graph launch whose kernels are being read, within one buffer: one that CUPTI tells in two buffers becomes two.
+struct Whole {
+    efaprof_device record;
+    uint32_t device;
+    uint64_t begin, end;
+};
+
+static void finish(Whole &whole) {
+    if (whole.end != 0) write_device(whole.record, EFAPROF_DEVICE_GRAPH, whole.device, whole.begin, whole.end);
+    whole = {};
+}
+
+static bool is_whole(const CUpti_ActivityKernel10 &kernel) {
+    const uint32_t from = __atomic_load_n(&g_whole_from, __ATOMIC_RELAXED);
+    return from != 0 && kernel.graphId != 0 && kernel.correlationId >= from && kernel.start != 0;
+}
+
+static void add_to(Whole &whole, const CUpti_ActivityKernel10 &kernel) {
+    if (whole.record.correlation != kernel.correlationId) finish(whole);
+    if (whole.end == 0) {
+        whole.record.correlation = kernel.correlationId;
+        whole.record.stream = kernel.streamId;
+        whole.record.graph = kernel.graphId;
+        whole.device = kernel.deviceId;
+        whole.begin = kernel.start;
+    }
+    if (kernel.start < whole.begin) whole.begin = kernel.start;
+    if (kernel.end > whole.end) whole.end = kernel.end;
+}
+
+static void write_kernel(const CUpti_ActivityKernel10 &kernel, Whole &whole) {
+    if (is_whole(kernel)) return add_to(whole, kernel);
     efaprof_device record = {};
     record.name = kernel_name(kernel.name);
     record.correlation = kernel.correlationId;
@@ -102,11 +140,11 @@ template <typename Activity> static void write_memory(const Activity &moved, uin
     write_device(record, what, moved.deviceId, moved.start, moved.end);
 }
 
-static void write_activity(const CUpti_Activity *activity) {
+static void write_activity(const CUpti_Activity *activity, Whole &whole) {
     switch (activity->kind) {
     case CUPTI_ACTIVITY_KIND_KERNEL:
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-        return write_kernel(*reinterpret_cast<const CUpti_ActivityKernel10 *>(activity));
+        return write_kernel(*reinterpret_cast<const CUpti_ActivityKernel10 *>(activity), whole);
     case CUPTI_ACTIVITY_KIND_GRAPH_TRACE:
         return write_graph(*reinterpret_cast<const CUpti_ActivityGraphTrace2 *>(activity));
     case CUPTI_ACTIVITY_KIND_MEMCPY:
@@ -133,8 +171,10 @@ static void tell_dropped(CUcontext context, uint32_t stream) {
 
 void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t, size_t valid) {
     CUpti_Activity *activity = nullptr;
+    Whole whole = {};
     while (valid != 0 && g_api->next_record(buffer, valid, &activity) == CUPTI_SUCCESS)
-        if (recording()) write_activity(activity);
+        if (recording()) write_activity(activity, whole);
+    finish(whole);
     tell_dropped(context, stream);
     free(buffer);
 }

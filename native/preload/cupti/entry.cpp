@@ -82,11 +82,11 @@ static void give_way(const void *caller) {
     end();
 }
 
-void launching_graph() {
+void launching_graph(uint32_t correlation) {
     if (g_window == 0 || __atomic_load_n(&g_launches, __ATOMIC_RELAXED) > g_window) return;
     if (__atomic_fetch_add(&g_launches, 1, __ATOMIC_RELAXED) != g_window) return;
-    if (!failed(g_api->enable(CUPTI_ACTIVITY_KIND_GRAPH_TRACE), "CUPTI graphs: "))
-        note_info("graphs are told as a whole from here", "", g_window);
+    tell_whole_from(correlation);
+    note_info("graphs are told as a whole from here", "", g_window);
 }
 
 static void begin() {
