@@ -30,6 +30,12 @@ uint64_t test_payload(uint32_t hidden, uint32_t element_bytes, uint64_t seed, ui
                       uint16_t *elements);
 float test_payload_value(uint32_t hidden, uint32_t element_bytes, const uint8_t *payload, uint32_t element);
 uint64_t test_enter(uint64_t ns);
+void test_wqe(uint64_t place, uint32_t count, uint64_t source, uint64_t offset, uint64_t base, uint32_t bytes,
+              uint32_t imm, int has_imm, uint16_t req_id, uint8_t *out);
+int test_has_space(uint64_t place, uint64_t completed, uint32_t count);
+uint64_t test_turns(uint32_t threads, uint32_t batch, uint32_t count);
+uint32_t test_completions(uint64_t read, uint32_t count, uint32_t there, uint32_t status, uint32_t *ended);
+uint64_t test_counter(uint64_t before, uint64_t after, uint64_t errors, uint64_t *failed);
 """
 
 ffi = FFI()

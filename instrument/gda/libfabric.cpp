@@ -3,6 +3,8 @@
 // interface is: installed headers are mostly older than the libfabric that runs.
 #include "queue_pair.h"
 
+#include <rdma/fi_errno.h>
+
 #include "../proxy/stop.h"
 
 namespace efaprof::dispatch {
@@ -53,7 +55,12 @@ bool GdaQueuePair::open_libfabric(Fabric &fabric, const char *&why_not) {
     ops_ = static_cast<const GdaOps *>(ops);
     WqAttr send = {}, receive = {};
     CqAttr cq = {};
-    check(ops_->query_qp_wqs(parts.endpoint, &send, &receive), "query_qp_wqs");
+    result = ops_->query_qp_wqs(parts.endpoint, &send, &receive);
+    if (result == -FI_ENOSYS) {
+        why_not = "this libfabric was built against an rdma-core older than 59, and can hand out none";
+        return false;
+    }
+    check(result, "query_qp_wqs");
     check(ops_->query_cq(parts.cq, &cq), "query_cq");
     queues_.send = {reinterpret_cast<uint64_t *>(send.buffer), send.doorbell, send.num_entries, send.max_batch, 0, 0};
     queues_.completions = {cq.buffer, nullptr, cq.num_entries, cq.entry_size, 0, 0};

@@ -76,7 +76,8 @@ def test_a_run_that_is_refused_replaces_none(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--path", "gdaki"], "--path gdaki is not there yet"),
+        (["--path", "gdaki", "--provider", "tcp"], "--path gdaki posts to an EFA device"),
+        (["--batch", "4"], "only a kernel that posts by itself has such queues"),
         (["--path", "dense"], "--path dense is not there yet"),
         (["--device", "gpu"], "--device gpu is no device"),
         (["--dtype", "bf16"], "--device cpu does not move --dtype bf16"),

@@ -3,6 +3,7 @@
 #include "protocol/heap.h"
 #include "protocol/routing.h"
 #include "protocol/sequence.h"
+#include "protocol/wqe.h"
 
 using namespace efaprof::protocol;
 
@@ -26,4 +27,27 @@ __global__ void send_tokens(Producer ring, Shape shape, uint64_t seed, Window *w
     out[threadIdx.x] = read_signal(*signal) + pack_imm(1, 2, handed) + static_cast<uint64_t>(unwrap(handed, 7)) +
                        static_cast<uint64_t>(token_value(token_values(id), 3)) +
                        static_cast<uint64_t>(expert_of(seed, route.expert[0]).scale);
+}
+
+struct Ends {
+    uint64_t *seen;
+    __device__ void operator()(const Completion &one) const { *seen += one.imm; }
+    __device__ void operator()(uint32_t count, const Completion &) const { *seen += uint64_t{count} << 32; }
+};
+
+// One thread's share of a batch: writes its entry, and the last one of the batch rings for all.
+template <typename Watch> __device__ void post_one(SendQueue *queue, Watch *watch, Target target, uint64_t *out) {
+    uint64_t place = reserve(*queue, 1);
+    while (!has_space(*queue, place, ended(*watch)))
+        look(*watch, Ends{out}, Ends{out});
+    write_entry(*queue, place, build_write({place, 64 * place, 64, 7, pack_imm(1, 2, place), 3, true}, target));
+    fence_system();
+    while (!is_turn(*queue, place)) {
+    }
+    ring_doorbell(*queue, place + 1);
+}
+
+__global__ void post(SendQueue *queue, CqWatch *cq, CounterWatch *counter, Target target, uint64_t *out) {
+    post_one(queue, cq, target, out);
+    post_one(queue, counter, target, out);
 }

@@ -135,6 +135,19 @@ def test_a_fence_is_a_line_below_the_proxy() -> None:
         assert engine.values("select count() from flow") == [4]
 
 
+def test_what_a_kernel_posted_has_no_line_of_the_host() -> None:
+    posted = {"is_posted": True, "enter_ns": 0, "publish_ns": 10, "return_ns": 30, "done_ns": 500}
+    rows = [posted | {"seq": 0}, {name: value + 600 for name, value in posted.items() if name != "is_posted"}]
+    rows[1] |= {"is_posted": True, "seq": 1, "is_fenced": True, "fenced_ns": 608}
+    engine, result = drawn(tables_of(chunk(rows)))
+    with engine:
+        assert on(engine, "kernel") == [(0, 30, "dispatch put"), (600, 30, "dispatch put")]
+        assert on(engine, "nic") == [(30, 470, "dispatch put"), (630, 470, "dispatch put")]
+        assert on(engine, "fence") == [(600, 8, "dispatch put")]
+        assert on(engine, "ring") == on(engine, "proxy") == on(engine, "libfabric") == []
+    assert result.missing_stamps == 0
+
+
 def test_an_operation_under_way_ends_open_where_it_is() -> None:
     rows = [FULL | {"done_ns": None}, {"seq": 1, "enter_ns": 30, "publish_ns": 40, "phase": "none", "kind": "barrier"}]
     engine, result = drawn(tables_of(chunk(rows)))

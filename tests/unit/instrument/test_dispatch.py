@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from efaprof.errors import EfaprofError, UsageError
 from efaprof.instrument import dispatch
-from efaprof.instrument.dispatch import DispatchOptions, Injection, OperationCounts, SignalMode
+from efaprof.instrument.dispatch import (
+    Completion,
+    DispatchOptions,
+    Injection,
+    OperationCounts,
+    Posting,
+    QueueSource,
+    SignalMode,
+)
 from efaprof.trace.layers import DispatchPath, Layer
 
 
@@ -26,11 +35,44 @@ def test_arguments_name_every_option_of_the_program():
 
 
 @pytest.mark.parametrize(
-    ("options", "word"), [({"path": DispatchPath.GDAKI}, "gdaki"), ({"path": DispatchPath.DENSE}, "dense")],
+    ("options", "word"), [({"path": DispatchPath.DENSE}, "dense")],
 )  # fmt: skip
 def test_what_is_not_there_yet_is_refused_by_name(options, word):
     with pytest.raises(UsageError, match=f"{word} is not there yet"):
         DispatchOptions(**options)
+
+
+POSTED: dict[str, Any] = {"path": DispatchPath.GDAKI, "provider": "efa-direct"}
+
+
+def test_a_kernel_that_posts_by_itself_says_how():
+    posting = Posting(queues=QueueSource.VERBS, completion=Completion.COUNTER, batch=4, send_queue=32)
+    options = DispatchOptions(**POSTED, signal=SignalMode.FENCE, posting=posting)
+    words = options.arguments()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert (given["--path"], given["--queues"], given["--completion"]) == ("gdaki", "verbs", "counter")
+    assert (given["--batch"], given["--send-queue"]) == ("4", "32")
+    assert "--send-queue" not in DispatchOptions(**POSTED).arguments()
+    assert "--path" not in DispatchOptions().arguments()
+    fingerprint = json.loads(json.dumps(options.fingerprint()))
+    assert fingerprint["posting"] == {"queues": "verbs", "completion": "counter", "batch": 4, "send_queue": 32}
+    assert DispatchOptions.from_fingerprint(fingerprint) == options
+    assert "posting" not in DispatchOptions().fingerprint()  # runs of before there was such a path are comparable
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (POSTED | {"provider": "tcp"}, "not through provider tcp"),
+        (POSTED | {"inject": (Injection(Layer.RING, 1),)}, "nothing can be injected into ring on path gdaki"),
+        (POSTED | {"posting": Posting(completion=Completion.COUNTER)}, "reads no completion queue"),
+        ({"posting": Posting(batch=2)}, "only a kernel that posts by itself has such queues"),
+    ],
+)
+def test_what_a_kernel_that_posts_by_itself_cannot_have_is_refused(options, said):
+    with pytest.raises(UsageError, match=said) as error:
+        DispatchOptions(**options)
+    assert error.value.hint
 
 
 def test_nothing_can_be_injected_into_a_layer_that_has_no_operations():
