@@ -121,7 +121,7 @@ def export(load: Load, outcomes: list[Outcome], warm: list[Outcome], started: da
             made["error"]["message"] = one.error
         records.append(made)
     write_lines(folder / "profile_export.jsonl", records)
-    write_lines(folder / "answers.jsonl", [{"number": row, "text": one.text} for row, one in enumerate(outcomes)])
+    write_lines(folder / "answers.txt", [{"number": row, "text": one.text} for row, one in enumerate(outcomes)])
     if good:
         summary = aiperf_summary(
             good, concurrency=load.concurrency, start_time=started.replace(tzinfo=None).isoformat(),

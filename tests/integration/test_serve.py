@@ -40,7 +40,7 @@ class Served:
 
     @property
     def answers(self) -> list[str]:
-        lines = (self.exports / "answers.jsonl").read_text().splitlines()
+        lines = (self.exports / "answers.txt").read_text().splitlines()
         return [json.loads(line)["text"] for line in lines]
 
 
@@ -162,6 +162,7 @@ def test_what_the_load_exports_is_read_as_an_arm(proxy, dense):
     words = [*EFAPROF, "tax", "--arm", f"proxy={proxy.exports}", "--arm", f"dense={dense.exports}", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
+    assert "not read" not in done.stderr
     (cell,) = json.loads(done.stdout)["cells"]
     assert cell["concurrency"] == 3
     assert {"proxy", "dense"} == set(cell["arms"])
