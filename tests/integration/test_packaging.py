@@ -178,7 +178,7 @@ def test_one_wheel_serves_every_python_and_holds_no_source_of_native_code(wheel)
 @needs_libfabric
 def test_every_library_is_in_the_wheel(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    for name in ("libefaprof-fi.so", "libefaprof-fishim.so", "efaprof-dispatch"):
+    for name in ("libefaprof-fi.so", "libefaprof-nvtx.so", "libefaprof-fishim.so", "efaprof-dispatch"):
         assert f"efaprof/_lib/{name}" in names
 
 
