@@ -129,16 +129,13 @@ def names_of(survey: Survey, ids: NDArray[np.uint64]) -> pl.Series:
 
 def processes(survey: Survey, rank: int | None) -> pl.DataFrame:
     """One row per process; `rank` is the run's, of every process but the recorder, unless the process said its own."""
-    rows = [
-        (
-            row,
-            one.identity.host,
-            one.identity.pid,
-            None if one.producer == PARENT else survey.facts.get((row, RANK), rank),
-            one.comm,
-            one.producer,
-        )  # fmt: skip
+    ranks = [
+        None if one.producer == PARENT else survey.facts.get((row, RANK), rank)
         for row, one in enumerate(survey.processes)
+    ]
+    rows = [
+        (row, one.identity.host, one.identity.pid, own, one.comm, one.producer)
+        for row, (one, own) in enumerate(zip(survey.processes, ranks, strict=True))
     ]
     return pl.DataFrame(rows, schema=dict(schema.PROCESSES), orient="row")
 
