@@ -59,7 +59,7 @@ struct Kernel {
 
 __device__ inline uint64_t now_ns() {
     uint64_t time;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
 }
 
@@ -89,6 +89,11 @@ __device__ inline TokenId id_of(const Kernel &k, uint32_t layer, uint32_t rank, 
     return {k.setup.seed, k.state->step, layer, rank, token};
 }
 
+// Not inlined: a kernel runs once through most of its code, and what it has not run yet must be fetched first.
+__device__ __noinline__ static void put_stamp(Stamp *at, uint64_t time, uint64_t words) {
+    protocol::store_pair_relaxed(reinterpret_cast<uint64_t *>(at), time, words);
+}
+
 // Stamps of one kernel: its place in the ring is kept in registers until the end. One thread only.
 template <bool STAMPS> class Stamper {
 public:
@@ -101,13 +106,9 @@ public:
     }
     __device__ void stamp(StampKind kind, uint32_t value, uint64_t time, uint32_t layer = 0) {
         if constexpr (STAMPS) {
-            if (next_ < limit_) {
-                auto *at = reinterpret_cast<uint64_t *>(&k_.stamps[next_ & (k_.setup.stamp_capacity - 1)]);
-                asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};"
-                             :
-                             : "l"(at), "l"(time), "l"(uint64_t{layer} << 48 | uint64_t{kind} << 32 | value)
-                             : "memory");
-            }
+            if (next_ < limit_)
+                put_stamp(&k_.stamps[next_ & (k_.setup.stamp_capacity - 1)], time,
+                          uint64_t{layer} << 48 | uint64_t{kind} << 32 | value);
             next_++; // beyond the limit too: what is lost is counted
         }
     }
@@ -192,21 +193,11 @@ template <typename IsReady> __device__ uint32_t wait_for(Patience patience, IsRe
     return patience.polls();
 }
 
-// The same for a word of the host's that `is_ready` tests. A look takes a microsecond: two are under way at a time,
-// half of that apart. Not an acquire: what the word stands for is read by kernels that start later.
+// The same for a word of the host's that `is_ready` tests. Not an acquire: what the word stands for is read by kernels
+// that start later.
 template <typename IsReady>
-__device__ uint32_t wait_for_word(Patience patience, const uint64_t *word, IsReady is_ready) {
-    uint64_t early = protocol::load_relaxed(word), apart = now_ns() + 400;
-    while (now_ns() < apart) {
-    }
-    for (;;) {
-        uint64_t late = protocol::load_relaxed(word);
-        if (is_ready(early)) return patience.polls();
-        if (!patience.goes_on()) return GAVE_UP;
-        early = protocol::load_relaxed(word);
-        if (is_ready(late)) return patience.polls();
-        if (!patience.goes_on()) return GAVE_UP;
-    }
+__device__ uint32_t wait_for_word(const Patience &patience, const uint64_t *word, IsReady is_ready) {
+    return wait_for(patience, [&] { return is_ready(protocol::load_relaxed(word)); });
 }
 
 } // namespace efaprof::gpu

@@ -30,7 +30,7 @@ struct Bench {
 
 __device__ uint64_t now_ns() {
     uint64_t time;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time)::"memory");
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
 }
 
@@ -44,21 +44,6 @@ template <typename IsReady> __device__ bool wait_for(Bench *bench, uint64_t due,
     return true;
 }
 
-// As the kernels of the path wait for a word of the host's: two looks under way at a time, half a look apart.
-__device__ bool wait_for_word(Bench *bench, uint64_t due, const uint64_t *word, uint64_t wanted) {
-    uint64_t early = protocol::load_relaxed(word), now = now_ns(), apart = now + 400;
-    while (now < apart)
-        now = now_ns();
-    for (; now < due; now = now_ns()) {
-        uint64_t late = protocol::load_relaxed(word);
-        if (early == wanted) return true;
-        early = protocol::load_relaxed(word);
-        if (late == wanted) return true;
-    }
-    protocol::store_relaxed(&bench->gave_up.value, 1);
-    return false;
-}
-
 // Each trip: a command there, a word back. Times in ns.
 __global__ void make_trips(Bench *bench, uint64_t count, uint32_t *times, uint64_t timeout_ns) {
     Producer ring = {bench->slots, &bench->tail.value, CAPACITY, 0, 0};
@@ -68,7 +53,7 @@ __global__ void make_trips(Bench *bench, uint64_t count, uint32_t *times, uint64
         uint64_t begin = now_ns();
         if (!wait_for(bench, due, [&] { return protocol::has_room(ring); })) return;
         protocol::publish(ring, command);
-        if (!wait_for_word(bench, due, &bench->pong.value, trip + 1)) return;
+        if (!wait_for(bench, due, [&] { return protocol::load_relaxed(&bench->pong.value) == trip + 1; })) return;
         times[trip] = static_cast<uint32_t>(now_ns() - begin);
     }
 }
@@ -79,7 +64,7 @@ __global__ void make_relaxed_trips(Bench *bench, uint64_t count, uint32_t *times
     for (uint64_t trip = 0; trip < count; trip++) {
         uint64_t begin = now_ns();
         protocol::store_relaxed(&bench->ping.value, trip + 1);
-        if (!wait_for_word(bench, due, &bench->pong.value, trip + 1)) return;
+        if (!wait_for(bench, due, [&] { return protocol::load_relaxed(&bench->pong.value) == trip + 1; })) return;
         times[trip] = static_cast<uint32_t>(now_ns() - begin);
     }
 }
@@ -237,10 +222,10 @@ private:
                 continue;
             }
             if (ring.next == 0) begin = now_(), empty = 0;
-            rates.wrong += protocol::is_command_of(command, ring.next) ? 0 : 1;
             protocol::take(ring);
-            if (tail_every == 1) protocol::write_tail(ring);
             if (answers) protocol::store_release(&bench_->pong.value, ring.next);
+            if (tail_every == 1) protocol::write_tail(ring);
+            rates.wrong += protocol::is_command_of(command, ring.next - 1) ? 0 : 1;
         }
         double ns = static_cast<double>(now_() - begin) / ticks_per_ns_;
         protocol::write_tail(ring);

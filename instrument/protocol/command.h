@@ -31,12 +31,17 @@ constexpr unsigned WIRE_SHIFT = 16;
 // 32 ns, the step of the clock. Exact below 8 µs, within 0.4 % above.
 constexpr unsigned ENTER_SHIFT = 4, ENTER_UNIT_NS = 32;
 EFAPROF_HD uint32_t enter_flags(uint64_t ns) {
+    constexpr uint64_t MOST = uint64_t{0xFF} << 15;
     uint64_t units = ns / ENTER_UNIT_NS;
-    uint32_t exponent = 0;
-    for (; units > 0xFF; units >>= 1)
-        exponent++;
-    if (exponent > 15) return 0xFFFu << ENTER_SHIFT;
-    return (exponent << 8 | static_cast<uint32_t>(units)) << ENTER_SHIFT;
+    if (units > MOST) units = MOST;
+    auto bits = static_cast<uint32_t>(units);
+#ifdef __CUDA_ARCH__
+    uint32_t width = 32 - static_cast<uint32_t>(__clz(static_cast<int>(bits)));
+#else
+    uint32_t width = bits == 0 ? 0 : 32 - static_cast<uint32_t>(__builtin_clz(bits));
+#endif
+    uint32_t exponent = width > 8 ? width - 8 : 0;
+    return (exponent << 8 | bits >> exponent) << ENTER_SHIFT;
 }
 EFAPROF_HD uint64_t enter_ns(uint32_t flags) {
     uint32_t code = flags >> ENTER_SHIFT & 0xFFFu;

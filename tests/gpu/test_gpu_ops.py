@@ -48,8 +48,16 @@ class Job:
         from efaprof.instrument.ops.cuda import CudaEngine
 
         load_cuda()
-        warm = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")  # so that nothing allocates while a kernel waits
-        del warm
+        self.streams = [torch.cuda.Stream() for _ in range(RANKS)]
+        for (
+            stream
+        ) in self.streams:  # so that nothing is allocated or loaded while a kernel waits: that would wait for it
+            with torch.cuda.stream(stream):
+                warm = torch.zeros(64 << 20, dtype=torch.uint8, device="cuda")
+                answer(warm.view(torch.bfloat16)[: 16 * HIDDEN].view(16, HIDDEN), warm[:64].int().view(16, TOPK))
+                small = [torch.zeros(1 << 19, dtype=torch.uint8, device="cuda") for _ in range(32)]
+                del warm, small
+        torch.cuda.synchronize()
         self.engines = [
             CudaEngine(
                 EngineOptions(rank=rank, ranks=RANKS, tokens=TOKENS, hidden=HIDDEN, topk=TOPK, experts=EXPERTS,
@@ -60,7 +68,6 @@ class Job:
         contacts = [engine.contact() for engine in self.engines]
         for engine in self.engines:
             engine.connect(contacts)
-        self.streams = [torch.cuda.Stream() for _ in range(RANKS)]
         return self
 
     def __exit__(self, *_error):
