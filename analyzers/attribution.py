@@ -25,6 +25,7 @@ CRITICAL_PATH, EXCLUSIVE = "critical-path", "exclusive"
 RECOVERABLE = "_recoverable_ns"
 WALKED = "_walked"
 TRUE_SKEW = "true_skew_ns"
+WALK_CLIP = "walk_clip_ns"  # a column of walks alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def decode_split(step_costs: Costs) -> DecodeSplit | None:
     decode = DecodeRows(step_costs)
     if not decode.count:
         return None
-    is_walked = f"{Layer.SKEW}_ns" in decode.columns
+    is_walked = WALK_CLIP in decode.columns
     layers = _walked_layers(decode) if is_walked else [one for one in STEP_LAYERS if f"{one}_ns" in decode.columns]
     by_step = ByStep(decode, is_whole=True)
     wall = by_step.mean("wall_ns") / NS_PER_US
@@ -118,11 +119,16 @@ def decode_split(step_costs: Costs) -> DecodeSplit | None:
 def _walked_layers(decode: DecodeRows) -> list[Layer]:
     """Layers of the path in its order: a stage in which nothing ever was, on the path or under it, is no part of it."""
     found = []
-    for layer in Layer:
+    for layer in sorted(Layer, key=_place):
         columns = [name for name in (f"{layer}_ns", f"{layer}_overlapped_ns") if name in decode.columns]
         if columns and (layer not in OPERATION_SPANS or sum(int(decode[name].sum()) for name in columns) > 0):
             found.append(layer)
     return found
+
+
+def _place(layer: Layer) -> int:
+    """In the order of the path; what stands for several layers, where the first of them would."""
+    return tuple(Layer).index(Layer.NIC if layer is Layer.NIC_SKEW else layer)
 
 
 def _layer_split(by_step: ByStep, layer: Layer, wall_us: float, batching: Batching) -> LayerSplit:

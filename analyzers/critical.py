@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.walk import Columns, Walked
 
-WALKED = tuple(layer for layer in LAYERS if layer is not Layer.LAUNCH)
+WALKED: tuple[Layer, ...] = tuple(layer for layer in LAYERS if layer is not Layer.LAUNCH)
 _COSTS = (*(f"{layer}_ns" for layer in WALKED), *(f"{layer}_walked" for layer in WALKED_STAGES), "true_skew_ns")
 
 

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from efaprof.analyzers.profile import Profile
     from efaprof.analyzers.replay import Change
     from efaprof.analyzers.rules import Feature
+    from efaprof.trace.steptable import StepTable
     from efaprof.trace.widerow import DispatchChunk
+
+
+ACROSS = (Layer.NIC, Layer.RX, Layer.SKEW)  # from one rank's clock to another's
+MOST_ERROR = 0.10  # of the median time in the NIC, up to which these are told apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +96,7 @@ class Decode:
     cut_edges: int  # contradictions among stamps that replays had to leave out
     path_by: PathBy | None
     groups: tuple[PathGroup, ...]  # by `path_by`, the largest first; steps and layers in their order
+    is_merged: bool = False  # nic, rx and skew are one layer: the ranks' clocks differ by more than that
 
 
 def decode(
@@ -101,8 +107,11 @@ def decode(
     changes: Sequence[Change] = STANDARD,
     path_by: PathBy | None = None,
     profile: Profile | None = None,
+    clock_error_ns: float | None = None,
 ) -> Decode | None:
     """Analysis of the decode steps in these chunks, read once and in order; None when there are none.
+
+    `clock_error_ns`: of times of one rank against those of another, where they are of several hosts.
 
     With waits the steps are walked and `changes` replayed under `limits`; without, the exclusive sweep splits them.
     """
@@ -112,6 +121,11 @@ def decode(
     costs = totals.costs
     if not len(costs):
         return None
+    latencies = {layer: spread for layer, one in totals.spreads.items() if (spread := spread_of(one.counts()))}
+    is_merged = _is_too_coarse(clock_error_ns, latencies.get(Layer.NIC))
+    if is_merged:
+        _merge(costs)
+        latencies = {layer: one for layer, one in latencies.items() if layer not in ACROSS}
     split = decode_split(costs)
     if split is None:
         return None
@@ -123,26 +137,26 @@ def decode(
         profile=profile,
     )
     failed = failed_tests(run_facts(split, features, host))
-    latencies = {layer: spread_of(one.counts()) for layer, one in totals.spreads.items()}
     return Decode(
         split=split,
         step_costs=costs,
-        latencies={layer: one for layer, one in latencies.items() if one is not None},
+        latencies=latencies,
         kinds=_kinds(totals.kinds),
         stamped=totals.stamped / totals.operations,
         features=features,
         failed=failed,
         verdict=decide(features, defects=tuple(one.defect.value for one in failed)),
-        skew_by=_skew_by(totals.late, costs),
-        job=_job(totals),
+        skew_by=() if is_merged else _skew_by(totals.late, costs),
+        job=_together(_job(totals)) if is_merged else _job(totals),
         is_upper_bound=limits.rate_ops_s is None,
         cut_edges=totals.cut_edges,
         path_by=path_by,
-        groups=_groups(totals.groups, path_by, costs),
+        groups=_groups(totals.groups, path_by, costs, is_merged=is_merged),
+        is_merged=is_merged,
     )
 
 
-def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: Costs) -> tuple[PathGroup, ...]:
+def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: Costs, *, is_merged: bool) -> tuple[PathGroup, ...]:
     if not parts:
         return ()
     rows, ranks = DecodeRows(costs).count, costs["rank"].n_unique()
@@ -157,10 +171,27 @@ def _groups(parts: list[pl.DataFrame], by: PathBy | None, costs: Costs) -> tuple
             key=None if row["key"] is None else str(row["key"]),
             windows=row["windows"],
             us=row["wall_ns"] / per,
-            layers={layer: row[f"{layer}_ns"] / per for layer in WALKED},
+            layers=_together(layers) if is_merged else layers,
         )
         for row in total.to_dicts()
+        for layers in [{layer: row[f"{layer}_ns"] / per for layer in WALKED}]
     )
+
+
+def _is_too_coarse(clock_error_ns: float | None, nic: Spread | None) -> bool:
+    return clock_error_ns is not None and nic is not None and clock_error_ns > MOST_ERROR * nic.p50_ns
+
+
+def _merge(costs: StepTable) -> None:
+    """One layer for what only both hosts' clocks together could tell apart; what is said of each of its parts goes."""
+    said = [f"{layer}{what}" for layer in ACROSS for what in ("_overlapped_ns", "_recoverable_ns", "_walked")]
+    costs.merge(f"{Layer.NIC_SKEW}_ns", [f"{layer}_ns" for layer in ACROSS], hidden=[*said, "true_skew_ns"])
+
+
+def _together(layers: dict[Layer, float]) -> dict[Layer, float]:
+    """The same of layers that were added up already."""
+    across = sum(us for layer, us in layers.items() if layer in ACROSS)
+    return {layer: us for layer, us in layers.items() if layer not in ACROSS} | {Layer.NIC_SKEW: across}
 
 
 def _skew_by(parts: list[pl.DataFrame], costs: Costs) -> tuple[LateRank, ...]:

@@ -50,8 +50,10 @@ def run_features(
         _ratio("launch_share", _sum(by_step, (Layer.LAUNCH,)), wall, batching, "of the step"),
         _ratio("communication_share", communication, wall, batching, "of the step"),
         _ratio("issue_share", _sum(by_step, ISSUE), communication, batching, "of communication"),
-        _ratio("receive_wait_share", _sum(by_step, RECEIVE), communication, batching, "of communication"),
     ]
+    if f"{Layer.NIC_SKEW}_ns" not in by_step.columns:  # else a part of it is in there, and nobody knows which
+        waits = _sum(by_step, RECEIVE)
+        found.append(_ratio("receive_wait_share", waits, communication, batching, "of communication"))
     found += [
         _ratio(f"{layer}_share", _sum(by_step, (layer,)), communication, batching, "of communication")
         for layer in (*ISSUE, Layer.NIC)
@@ -93,12 +95,7 @@ def _of_ceiling(
     return Feature(name, found.value, 0.0, found.hi, note=f"{found.note}, at most: the issuer set that rate")
 
 
-def _path_features(
-    by_step: ByStep, communication: NDArray[np.float64], batching: Batching, *, has_ceiling: bool
-) -> list[Feature | None]:
-    """What only walks and replays can say."""
-    if "true_skew_ns" not in by_step.columns:
-        return []
+def _skew_features(by_step: ByStep, communication: NDArray[np.float64], batching: Batching) -> list[Feature | None]:
     late = by_step["true_skew_ns"].to_numpy()
     skew = _ratio("skew_share", late, communication, batching, "of communication, while the late rank computed")
     others = max(
@@ -107,7 +104,16 @@ def _path_features(
         if layer not in (*NOT_COMMUNICATION, Layer.SKEW, Layer.IDLE, Layer.UNATTRIBUTED)
     )
     is_largest = float(late.sum() > others)
-    found = [skew, Feature("skew_is_largest", is_largest, is_largest, is_largest, note="1: no layer has more of T")]
+    return [skew, Feature("skew_is_largest", is_largest, is_largest, is_largest, note="1: no layer has more of T")]
+
+
+def _path_features(
+    by_step: ByStep, communication: NDArray[np.float64], batching: Batching, *, has_ceiling: bool
+) -> list[Feature | None]:
+    """What only walks and replays can say."""
+    found: list[Feature | None] = []
+    if "true_skew_ns" in by_step.columns:
+        found += _skew_features(by_step, communication, batching)
     changes = {"delta_issue_upper": "issue", "delta_receive": "receive", "delta_fence": "fence"}
     if has_ceiling:
         changes["delta_issue"] = "issue"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int32]
     Mask = NDArray[np.bool_]
 
-LAYERS = tuple(Layer)
+LAYERS: tuple[Layer, ...] = tuple(layer for layer in Layer if layer is not Layer.NIC_SKEW)
 LABEL = {layer: number for number, layer in enumerate(LAYERS)}
 
 

@@ -44,7 +44,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "job_wall_us": None,
         "coverage": recorded.coverage,
         "conservation_error_ns": None,
-        "clock_error_ns": recorded.clock_error_ns,
+        "clock_error_ns": report.clock_error_ns,
         "clock_clip_ns": 0,
         "overlap_clip_ns": recorded.overlap_clip_ns,
         "drops": recorded.dropped,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.signatures import segment
 from efaprof.analyzers.verdict import decide
 from efaprof.errors import NothingToAnalyse, TraceError
+from efaprof.report import units
 from efaprof.report.annotated_report import annotated_section
 from efaprof.report.decode_report import decode_section
 from efaprof.report.host_report import host_section
@@ -81,6 +83,12 @@ class AttributionReport:
     warnings: tuple[str, ...]
     self_cost: SelfCost | None = None  # of recording, from above
     host: HostSection | None = None  # of a single run with sampled Python stacks
+
+    @property
+    def clock_error_ns(self) -> int:
+        """Bound on the error of any time against any other."""
+        clocks = self.decode.clocks if self.decode else None
+        return max(self.recorded.clock_error_ns, math.ceil(clocks.error_ns) if clocks else 0)
 
     @property
     def delivery_level(self) -> int:
@@ -183,6 +191,8 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
         found.append("some completions were read before their post had returned; their nic time is 0")
     if len(runs) > 1 and steps is None and has_marks(runs) and (reason := why_no_job(runs)) is not None:
         found.append(f"the steps of these runs are not analysed together: {reason}")
+    if steps is not None and steps.clocks is not None:
+        found.append(_said_of_clocks(steps))
     if steps is not None and steps.missing_ranks:
         ranks = ", ".join(str(rank) for rank in steps.missing_ranks)
         found.append(f"no run has rank {ranks}: what others waited for there is unattributed")
@@ -202,6 +212,13 @@ def _warnings(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: Dec
     if recorded.movement is not None and recorded.movement.resets:
         found.append(f"NIC counters were set back {recorded.movement.resets:,} times: what was counted before is kept")
     return list(dict.fromkeys(found))
+
+
+def _said_of_clocks(steps: DecodeSection) -> str:
+    assert steps.clocks is not None  # checked before
+    within = f"the clocks of {steps.clocks.hosts} hosts were aligned by the messages between them, within "
+    together = "; nic, rx and skew stand together" if steps.decode.is_merged else ""
+    return f"{within}±{units.duration(round(steps.clocks.error_ns))}{together}"
 
 
 def _bad_end(manifest: Manifest) -> list[str]:

@@ -78,7 +78,7 @@ def _quality(report: AttributionReport) -> Notes:
         f"coverage {coverage}",
         f"drops {units.whole(recorded.dropped)} {MEASURED}",
         f"unexplained {units.whole(sum(recorded.unexplained.values()))} {DERIVED}",
-        f"clock ±{units.duration(recorded.clock_error_ns)} {DERIVED}",
+        f"clock ±{units.duration(report.clock_error_ns)} {DERIVED}",
         f"emulated: {', '.join(report.run.emulated) or units.NONE}",
     )
     cost = [words] if (words := self_cost_words(report.self_cost)) else []

@@ -65,6 +65,15 @@ def decode_keys(section: DecodeSection) -> dict[str, Any]:
         },
         "kernel_parts": _kernel_parts(section),
         "contradictions": decode.cut_edges,
+        "host_clocks": None
+        if section.clocks is None
+        else {
+            "hosts": section.clocks.hosts,
+            "error_ns": section.clocks.error_ns,
+            "drift_ppm": section.clocks.drift * 1e6,
+            "is_merged": decode.is_merged,
+            "provenance": DERIVED,
+        },
         "job_layers": [{"layer": layer.value, "us": us, "provenance": DERIVED} for layer, us in decode.job.items()],
         "skew_by": [
             {"rank": one.rank, "late_rank": one.late_rank, "us": one.us, "true_us": one.true_us, "provenance": DERIVED}

@@ -10,12 +10,13 @@ import polars as pl
 
 from efaprof.analyzers.by_step import DecodeRows
 from efaprof.analyzers.decode import Decode, Host, decode
+from efaprof.analyzers.nic import devices_of
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
 from efaprof.errors import NothingToAnalyse
 from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.native_wide import keep_memory
-from efaprof.report.job import has_marks, job_survey, missing_ranks, why_no_job
+from efaprof.report.job import has_marks, host_clocks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
 from efaprof.trace.marks import read_marks
 from efaprof.trace.postings import read_postings
@@ -36,7 +37,17 @@ if TYPE_CHECKING:
 COSTS_NAME = "steps.parquet"  # derived: one row per (rank, step)
 VERIFIED = "verify.tokens"
 MISMATCHED = "verify.mismatches"
+_QUEUES = "queues: "
 _OVER = 1.1  # of a calibrated ceiling: calibration and run never meet the same machine twice
+
+
+@dataclass(frozen=True, slots=True)
+class HostClocks:
+    """How the clocks of the ranks' hosts were put side by side: by the hulls of the messages between them."""
+
+    hosts: int
+    error_ns: float  # of a time on one host against one on another
+    drift: float  # the largest, ns per ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +62,7 @@ class DecodeSection:
     found: FoundSteps | None = None  # how the steps of a program without marks were found
     tokens: Tokens | None = None  # that its steps accept
     postings: PostTotals | None = None  # where kernels posted by themselves
+    clocks: HostClocks | None = None  # of ranks on several hosts
 
     @property
     def is_verified(self) -> bool:
@@ -79,7 +91,11 @@ def decode_section(
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
     keep_memory()
-    found = decode(dispatch.chunks(job), host, limits=limits, changes=changes, path_by=path_by, profile=profile)
+    clocks = host_clocks(runs)
+    found = decode(
+        dispatch.chunks(job), host, limits=limits, changes=changes, path_by=path_by, profile=profile,
+        clock_error_ns=clocks.error_ns if clocks is not None else None,
+    )  # fmt: skip
     if found is None:
         return None
     _check_rate(found, profile)
@@ -92,6 +108,7 @@ def decode_section(
         mismatches=sum(_last_values(one, MISMATCHED) for _, one in runs),
         missing_ranks=missing_ranks(run.manifest, found.split.ranks),
         postings=read_postings(job),
+        clocks=None if clocks is None else HostClocks(clocks.hosts, clocks.error_ns, clocks.drift),
     )
 
 
@@ -100,7 +117,7 @@ def host_facts(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> H
     records = sum(sum(one.facts.records.values()) for one in tables)
     dropped = sum(one.facts.losses.dropped for one in tables)
     moved = recorded.movement
-    line = moved.line_rate_bytes_s if moved else None  # of all NICs that these ranks share out among them
+    line = moved.line_rate_bytes_s if moved else _posted_line_rate(tables)  # of all NICs that these ranks share
     return Host(
         lost=dropped / (records + dropped) if records + dropped else 0.0,
         unexplained=sum(recorded.unexplained.values()) / recorded.count if recorded.count else 0.0,
@@ -108,6 +125,15 @@ def host_facts(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> H
         throttled=recorded.host.throttled,
         line_rate_bytes_s=line / ranks if line is not None and ranks else None,
     )
+
+
+def _posted_line_rate(tables: Sequence[Tables]) -> int | None:
+    """Rate of the NICs to which kernels posted by themselves: no libfabric object names them, notes of the run do."""
+    notes = [note.text for one in tables for note in one.facts.notes if note.text.startswith(_QUEUES)]
+    names = {text.rpartition(" on ")[2] for text in notes}
+    rates = {device.name: device.line_rate_bytes_s for one in tables for device in devices_of(one.counters)}
+    found = [rate for name in names if (rate := rates.get(name)) is not None]
+    return sum(found) if found and len(found) == len(names) else None
 
 
 def _check_profile(run: Run, profile: Profile) -> None:

@@ -16,6 +16,7 @@ COLOURS = {
     Layer.COMPUTE: "#4c78a8", Layer.LAUNCH: "#9ecae9", Layer.KERNEL: "#f58518", Layer.RING: "#ffbf79",
     Layer.PROXY: "#d6423f", Layer.LIBFABRIC: "#b279a2", Layer.NIC: "#3f8f3a", Layer.RX: "#8cd17d",
     Layer.POLL: "#e3b505", Layer.SKEW: "#8c6d4f", Layer.UNATTRIBUTED: "#8f8f8f", Layer.IDLE: "#d5d1cb",
+    Layer.NIC_SKEW: "#66805d",
 }  # fmt: skip
 
 

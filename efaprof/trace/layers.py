@@ -20,6 +20,8 @@ class Layer(StrEnum):
     SKEW = "skew"
     UNATTRIBUTED = "unattributed"
     IDLE = "idle"
+    # Of ranks whose clocks cannot be compared closely enough: nic, rx and skew together. Last, for its number's sake.
+    NIC_SKEW = "nic+skew"
 
 
 # The layers that one operation climbs.

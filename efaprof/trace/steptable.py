@@ -15,7 +15,7 @@ import polars as pl
 from efaprof.trace.sink import ParquetSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -38,6 +38,8 @@ class StepTable:
         self._rows = 0
         self._pieces: list[tuple[int, dict[str, int]]] = []  # rows, and where each column begins
         self._types: dict[str, np.dtype[Any]] = {}
+        self._sums: dict[str, list[str]] = {}
+        self._hidden: set[str] = set()
 
     def __len__(self) -> int:
         return self._rows
@@ -45,7 +47,7 @@ class StepTable:
     @property
     def columns(self) -> list[str]:
         """Names, in the order in which they came."""
-        return list(self._types)
+        return [name for name in self._types if name not in self._hidden]
 
     def append(self, columns: Mapping[str, Column]) -> None:
         """More rows; a column keeps the type that it came with first."""
@@ -59,6 +61,14 @@ class StepTable:
             self._end += own.nbytes
         self._rows += rows
         self._pieces.append((rows, places))
+
+    def merge(self, name: str, parts: Sequence[str], *, hidden: Sequence[str] = ()) -> None:
+        """From here on the sum of the parts that there are stands in their place; `hidden` are gone with them."""
+        known = [part for part in parts if part in self._types]
+        self._hidden |= {*known, *hidden}
+        if known:
+            self._sums[name] = known
+            self._types[name] = self._types[known[0]]
 
     def column(self, name: str) -> Column:
         """All rows of one column."""
@@ -74,7 +84,8 @@ class StepTable:
 
     def write_parquet(self, path: Path) -> None:
         """Keep the table; TraceError when that fails."""
-        schema = {name: self._enums.get(name) or pl.Series(np.empty(0, own)).dtype for name, own in self._types.items()}
+        types = {name: self._types[name] for name in self.columns}
+        schema = {name: self._enums.get(name) or pl.Series(np.empty(0, own)).dtype for name, own in types.items()}
         sink = ParquetSink(path, schema, group_rows=_ROWS_AT_A_TIME)
         try:
             for frame in self._frames():
@@ -84,7 +95,7 @@ class StepTable:
 
     def _frames(self) -> Iterator[pl.DataFrame]:
         for piece in self._pieces:
-            yield pl.DataFrame([self._series(name, self._read(name, *piece)) for name in self._types])
+            yield pl.DataFrame([self._series(name, self._read(name, *piece)) for name in self.columns])
 
     def _series(self, name: str, values: Column) -> pl.Series:
         words = self._enums.get(name)
@@ -94,6 +105,9 @@ class StepTable:
 
     def _read(self, name: str, rows: int, places: Mapping[str, int]) -> Column:
         own = self._types[name]
+        if name in self._sums:
+            summed: Column = np.sum([self._read(part, rows, places) for part in self._sums[name]], axis=0)
+            return summed
         if name not in places:
             return np.zeros(rows, own)
         self._file.seek(places[name])
