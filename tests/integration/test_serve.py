@@ -124,7 +124,7 @@ def test_the_timeline_of_a_served_model_has_every_track(proxy):
     assert len({slices[stage] for stage in stages}) == 1  # every operation in each
     assert {"steps", "waits", "compute"} <= slices.keys()
     assert any(str(name).startswith("Python (sampled") for name in slices)
-    assert {"ring.depth", "lo.tx_bytes"} <= counters
+    assert {"outstanding operations", "lo.tx_bytes"} <= counters
 
 
 def test_the_dense_arm_has_neither_ring_nor_proxy(dense):
