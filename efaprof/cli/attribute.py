@@ -14,6 +14,7 @@ from efaprof.cli.attribute_compare import Asked, alone, by_lever, with_baseline,
 from efaprof.cli.gating import CiFiles, Gating
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
+from efaprof.cli.talk import QuietReport
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -88,7 +89,7 @@ def attribute(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 3 when anything recorded is missing, 4 when a gate is inconclusive.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what failed, and what was asked for.")] = False,
+    quiet: QuietReport = False,
 ) -> None:
     """Show where the time of a run's operations goes, layer by layer.
 

@@ -13,6 +13,7 @@ from efaprof import env
 from efaprof.cli.bench_ring import ring
 from efaprof.cli.limits import limits
 from efaprof.cli.quantities import parse_seconds
+from efaprof.cli.talk import Quiet
 from efaprof.errors import EfaprofError, RecordError, UsageError
 from efaprof.instrument.device import Tuning, dtype_for
 from efaprof.instrument.dispatch import (
@@ -27,6 +28,7 @@ from efaprof.instrument.dispatch import (
     SignalMode,
     binary,
 )
+from efaprof.report.progress import is_hushed
 from efaprof.session.options import RecordOptions
 from efaprof.session.signals import SignalGate
 from efaprof.trace.layers import DispatchPath, Layer
@@ -100,6 +102,7 @@ def dispatch(
     force: Annotated[bool, typer.Option("-f", "--force", help="Replace RUN if it is a run directory.")] = False,
     no_record: Annotated[bool, typer.Option("--no-record", help="Run, but record nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Decode steps of a Mixture-of-Experts model over libfabric, verified and recorded into a run directory.
 
@@ -118,7 +121,7 @@ def dispatch(
     )  # fmt: skip
     target = output or Path(new_name("dispatch"))
     if emulate is not None:
-        flags = {"--force": force, "--no-record": no_record, "--json": as_json}
+        flags = {"--force": force, "--no-record": no_record, "--json": as_json, "--quiet": quiet}
         more = ["-o", str(target), *(["--libfabric", str(libfabric)] if libfabric else [])]
         _emulate(options, emulate, [*more, *(flag for flag, is_set in flags.items() if is_set)])
     argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
@@ -192,7 +195,7 @@ def _emulate(options: DispatchOptions, knobs: str, more: list[str]) -> NoReturn:
     emulation = parse_emulation(knobs)
     device = SoftEfa(emulation)
     status = device.run([sys.executable, "-m", "efaprof", "bench", "dispatch", *options.arguments(), *more], os.environ)
-    for line in report(device.summary, emulation, quiet=False):
+    for line in report(device.summary, emulation, quiet=is_hushed()):
         typer.echo(f"efaprof: {line}", err=True)
     sys.exit(status)
 
@@ -216,6 +219,6 @@ def _record(
         raise
     except EfaprofError as error:
         raise RecordError(error.message, hint=error.hint) from error
-    for line in report(recording, quiet=False) if recording.is_kept else ():
+    for line in report(recording, quiet=is_hushed()) if recording.is_kept else ():
         typer.echo(f"efaprof: {line}", err=True)
     recording.ending.leave()

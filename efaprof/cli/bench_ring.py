@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from efaprof.cli.talk import Quiet
 from efaprof.errors import EfaprofError, UsageError
 from efaprof.instrument.device import DEVICES
 from efaprof.instrument.dispatch import binary
@@ -30,6 +31,7 @@ def ring(
     commands: Annotated[int, typer.Option(min=100, help="Commands to push.")] = 2_000_000,
     trips: Annotated[int, typer.Option(min=100, help="Round trips to time.")] = 100_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Commands per second and round trip of the ring between two threads, every command verified.
 

@@ -11,6 +11,7 @@ import typer
 
 from efaprof import env
 from efaprof.cli.optional_value import command_with
+from efaprof.cli.talk import Quiet, talk
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -45,6 +46,7 @@ def calibrate(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Measure what this fabric takes: operations and bytes per second by size and number in flight, and latency.
 
@@ -72,7 +74,7 @@ def calibrate(
     profile = profile_of(rows, fingerprint, emulated())
     write_profile(target, profile)
     targets.write(profile_document(profile), profile_heading(profile), profile_sections(profile))
-    sys.stderr.write(f"efaprof: profile in {target}\n")
+    talk(f"efaprof: profile in {target}")
 
 
 def _thread_counts(text: str | None) -> tuple[int, ...]:
@@ -91,6 +93,7 @@ def _thread_counts(text: str | None) -> tuple[int, ...]:
 def _emulate(knobs: str) -> None:
     """Run this very command again below the process of an emulated device."""
     from efaprof.cli.softefa import report
+    from efaprof.report.progress import is_hushed
     from efaprof.session.softefa import SoftEfa
     from efaprof.session.softefa_spec import parse_emulation
 
@@ -98,7 +101,7 @@ def _emulate(knobs: str) -> None:
     device = SoftEfa(emulation)
     again = [word for at, word in enumerate(sys.argv[1:], 1) if not _is_emulate(at)]
     status = device.run([sys.executable, "-m", "efaprof", *again], os.environ)
-    for line in report(device.summary, emulation, quiet=False):
+    for line in report(device.summary, emulation, quiet=is_hushed()):
         sys.stderr.write(f"efaprof: {line}\n")
     sys.exit(status)
 

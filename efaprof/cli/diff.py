@@ -12,6 +12,7 @@ from efaprof.cli.gating import CiFiles, append_summary, end_with
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_percent
 from efaprof.cli.run_argument import chosen_run
+from efaprof.cli.talk import QuietReport
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -67,7 +68,7 @@ def diff(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what failed, and what was asked for.")] = False,
+    quiet: QuietReport = False,
 ) -> None:
     """Compare two groups of runs: A is what was, B is what is.
 

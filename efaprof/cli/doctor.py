@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from efaprof.cli.quantities import parse_count
+from efaprof.cli.talk import Quiet
 
 if TYPE_CHECKING:
     from efaprof.session.checks import Check, State
@@ -28,11 +29,14 @@ def doctor(
     rate: Annotated[
         str, typer.Option(metavar="OPS", help="Operations a second of one thread, to judge the rings by.")
     ] = "200k",
+    quiet: Quiet = False,
 ) -> None:
     """Say what works on this machine; each "no" comes with the line to type."""
+    from efaprof.report.progress import working
     from efaprof.session.doctor import SCHEMA, examine
 
-    checks = examine(rate_ops_s=parse_count(rate))
+    with working("examining this machine"):
+        checks = examine(rate_ops_s=parse_count(rate))
     if as_json:
         document = {"schema": SCHEMA, "checks": [asdict(check) for check in checks]}
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from efaprof.cli.run_argument import chosen_run
+from efaprof.cli.talk import Quiet
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +26,7 @@ def dump(
     kind: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="Only records of this kind (op, cq, …). Repeat for more.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Print the records of RUN's raw files, or of one FILE, one a line; times are ticks of the file's clock."""
     from efaprof.errors import NothingToAnalyse

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
+from efaprof.cli.talk import Quiet, talk
 from efaprof.export.formats import Format
 
 
@@ -31,16 +31,19 @@ def export(
     max_events: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Only the first N slices of a timeline.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write RUN as a Perfetto trace, Chrome JSON, parquet or CSV, and print the path.
 
     Without -o a trace above 50 MB is compressed (.gz); viewers read it as it is. View one with: efaprof open.
     """
     from efaprof.export.request import Request, export_run
+    from efaprof.report.progress import working
 
     request = Request(chosen_run(run), form, output, force, window, max_events)
-    outcome = export_run(request)
+    with working(f"writing {request.run.path.name}"):
+        outcome = export_run(request)
     for remark in outcome.remarks:
-        sys.stderr.write(f"{remark}\n")
+        talk(remark)
     for path in outcome.paths:
         typer.echo(path)

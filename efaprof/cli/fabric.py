@@ -10,6 +10,7 @@ import typer
 
 from efaprof import env
 from efaprof.cli.optional_value import command_with
+from efaprof.cli.talk import Quiet
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -35,17 +36,20 @@ def fabric(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Say what each provider of libfabric really reports, beside RC and SRD, and what it means for MoE dispatch."""
     from efaprof.libfabric.survey import survey
     from efaprof.report.fabric_json import fabric_document
     from efaprof.report.fabric_report import report_on
     from efaprof.report.fabric_sections import fabric_heading, fabric_sections
+    from efaprof.report.progress import working
 
     targets = Targets(as_json, as_markdown)
     library = _library(libfabric, provider)
     emulated = tuple(filter(None, os.environ.get(env.EMULATED, "").split(";")))
-    report = report_on(survey(library, provider), provider=provider, emulated=emulated)
+    with working("asking libfabric"):
+        report = report_on(survey(library, provider), provider=provider, emulated=emulated)
     if not report.providers:
         raise UsageError(
             f"{library.path} (libfabric {report.version}) offers no provider {provider} here",

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
+from efaprof.cli.talk import Quiet
 
 
 def register(app: typer.Typer) -> None:
@@ -20,14 +21,17 @@ def info(
     run: Annotated[Path | None, typer.Argument(metavar="RUN", help=RUN_HELP)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON (schema efaprof.info/1).")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 3 when anything recorded is missing.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say what RUN holds: probes, rings, records, what was lost, the clock's error."""
     from efaprof.report import info_json, info_sections, sections
     from efaprof.report.info_report import info_on
+    from efaprof.report.progress import working
     from efaprof.trace.reader import open_tables
 
     chosen = chosen_run(run)
-    report = info_on(chosen, open_tables(chosen, is_strict=strict) if chosen.raw_files else None)
+    with working(f"reading {chosen.path.name}"):
+        report = info_on(chosen, open_tables(chosen, is_strict=strict) if chosen.raw_files else None)
     if as_json:
         typer.echo(json.dumps(info_json.info_document(report), indent=1, ensure_ascii=False))
         return

@@ -8,7 +8,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from efaprof.cli.talk import Quiet
 from efaprof.instrument.dispatch import POSTED_PROVIDER, QueueSource, binary
+from efaprof.report.progress import is_hushed
 
 
 def limits(
@@ -17,6 +19,7 @@ def limits(
         str | None, typer.Option(metavar="KNOBS", help="Run on an emulated EFA device: see efaprof softefa --help.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Post what a kernel cannot have on EFA, and see each fail by name; exit 1 when one did not.
 
@@ -24,8 +27,9 @@ def limits(
     pieces.
     """
     words = ["--queues", queues.value, *(["--json"] if as_json else [])]
+    again = [*words, *(["--quiet"] if quiet else [])]
     if emulate is not None:
-        _emulate(words, emulate)
+        _emulate(again, emulate)
     from efaprof.cli.bench import offering_of, run_bare
 
     run_bare((str(binary()), "limits", *words), offering_of(POSTED_PROVIDER))
@@ -40,6 +44,6 @@ def _emulate(words: list[str], knobs: str) -> NoReturn:
     emulation = parse_emulation(knobs)
     device = SoftEfa(emulation, devices=1)
     status = device.run([sys.executable, "-m", "efaprof", "bench", "limits", *words], os.environ)
-    for line in report(device.summary, emulation, quiet=False):
+    for line in report(device.summary, emulation, quiet=is_hushed()):
         typer.echo(f"efaprof: {line}", err=True)
     sys.exit(status)

@@ -11,6 +11,7 @@ import typer
 
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_rate, parse_seconds
+from efaprof.cli.talk import Quiet
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 from efaprof.trace.layers import Layer, Provenance
@@ -65,6 +66,7 @@ def model(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Operations per layer × time per operation = tax per token, for every way of posting, each number tagged."""
     from efaprof.analyzers.dispatch_model import Mode, ModelInputs

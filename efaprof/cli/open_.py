@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from efaprof import env
+from efaprof.cli.talk import Quiet, talk
 
 if TYPE_CHECKING:
     from efaprof.export.serve import TraceServer
@@ -50,6 +51,7 @@ def open_(
     worst_step: Annotated[
         bool, typer.Option("--worst-step", help="Show the longest decode step, and its split into layers.")
     ] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Serve RUN's trace (exported first when needed) or FILE on 127.0.0.1, once, to https://ui.perfetto.dev.
 
@@ -94,5 +96,5 @@ def _introduce(server: TraceServer, url: str, *, is_local: bool, browser: bool |
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    talk(line)
     sys.stderr.flush()

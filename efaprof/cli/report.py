@@ -10,6 +10,7 @@ import typer
 
 from efaprof.cli.optional_value import write_text
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
+from efaprof.cli.talk import Quiet
 
 FILE_NAME = "report.html"
 
@@ -27,6 +28,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="HTML file [default: RUN/report.html].")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Write a run's attribution report as one HTML file: tables, steps by layer, the longest step, the roofline.
 

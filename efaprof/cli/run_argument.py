@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from efaprof.cli.talk import talk
 from efaprof.errors import EfaprofError
 from efaprof.trace import rundir
 
@@ -19,7 +20,7 @@ def chosen_run(path: Path | None) -> Run:
     """The run that was asked for; a default is named on stderr."""
     if path is None:
         path = rundir.newest_run(Path())
-        sys.stderr.write(f"run: {path}\n")
+        talk(f"run: {path}")
     _save_leftovers(path)
     return rundir.open_run(path)
 
@@ -32,6 +33,6 @@ def _save_leftovers(path: Path) -> None:
 
     try:
         if salvage_run(path):
-            sys.stderr.write(f"{path}: the recorder was killed; what its rings still held was saved\n")
+            talk(f"{path}: the recorder was killed; what its rings still held was saved")
     except (EfaprofError, OSError) as error:
         sys.stderr.write(f"{path}: what the killed recorder's rings still hold cannot be saved: {error}\n")

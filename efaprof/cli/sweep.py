@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 import typer
 
 from efaprof.cli.optional_value import command_with
+from efaprof.cli.talk import Quiet, talk
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -41,6 +41,7 @@ def dispatch(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Record the dispatch path for every combination of the varied options, keep each run, and compare them.
 
@@ -71,4 +72,4 @@ def dispatch(
             advance()
     compared = lever_report(reports, list(levers))
     targets.write(sweep_document(reports, compared), sweep_heading(folder, reports), sweep_sections(reports, compared))
-    sys.stderr.write(f"efaprof: runs in {folder}\n")
+    talk(f"efaprof: runs in {folder}")

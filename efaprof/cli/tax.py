@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from efaprof.cli.gating import CiFiles, append_summary, end_with
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.quantities import parse_seconds
+from efaprof.cli.talk import QuietReport, talk
 from efaprof.cli.targets import Targets
 from efaprof.errors import UsageError
 
@@ -60,7 +60,7 @@ def tax(
     as_markdown: Annotated[
         str | None, typer.Option("--markdown", metavar="[FILE]", help="Markdown, to stdout or FILE.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say only what failed, and what was asked for.")] = False,
+    quiet: QuietReport = False,
 ) -> None:
     """Tax per token of serving arms against a baseline, with intervals, and whether it depends on the load.
 
@@ -127,7 +127,7 @@ def _read(arms: Sequence[str], warmup_waves: int | None) -> Mapping[str, Sequenc
             found = read_arm(places, progress=bar)
             points[name] = load_points(found.cells, warmup_waves=warmup_waves)
             if found.ignored:
-                sys.stderr.write(f"{name}: {len(found.ignored)} files are no benchmark export, not read\n")
+                talk(f"{name}: {len(found.ignored)} files are no benchmark export, not read")
     return points
 
 

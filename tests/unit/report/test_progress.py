@@ -3,7 +3,10 @@ from __future__ import annotations
 import io
 import sys
 
-from efaprof.report.progress import SHOWN_FROM_BYTES, reading_bar
+import pytest
+
+from efaprof.report import progress
+from efaprof.report.progress import SHOWN_FROM_BYTES, counting_bar, reading_bar, working
 
 
 class Terminal(io.StringIO):
@@ -40,3 +43,30 @@ def test_a_small_file_has_no_bar(monkeypatch):
         bar.start("small.jsonl", 1000)
         bar.advance(1000)
     assert "small.jsonl" not in terminal.getvalue()
+
+
+def count_to_three():
+    with counting_bar("counting", 3) as advance:
+        for _ in range(3):
+            advance()
+
+
+def work():
+    with working("working hard"):
+        pass
+
+
+@pytest.mark.parametrize(("act", "words"), [(count_to_three, "counting"), (work, "working hard")])
+def test_bars_and_spinners_are_for_terminals_and_not_for_the_quiet(monkeypatch, act, words):
+    monkeypatch.setattr(progress, "_HUSHED", [])
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, pipe = Terminal(), io.StringIO()
+    for stream in (terminal, pipe):
+        monkeypatch.setattr(sys, "stderr", stream)
+        act()
+    assert words in terminal.getvalue()
+    assert pipe.getvalue() == ""
+    progress.hush()
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    act()
+    assert sys.stderr.getvalue() == ""
