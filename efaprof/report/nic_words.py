@@ -19,7 +19,7 @@ def movement_words(moved: Movement) -> str:
         said.append(f"{_against(moved.sent, f'sent by {by}')}")
     if moved.fetched is not None:
         said.append(f"{_against(moved.fetched, f'received by {by}')}")
-    if moved.payload is not None:
+    if moved.payload is not None and moved.payload != moved.sent:
         said.append(_against(moved.payload, "of it payload"))
     return "; ".join(said) or f"{units.size(moved.sent_bytes or 0)} {MEASURED} sent by {by}"
 

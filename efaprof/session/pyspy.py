@@ -34,6 +34,7 @@ INSTALL = "pip install py-spy"
 ALLOW = "sudo sysctl kernel.yama.ptrace_scope=0 (docker run --cap-add SYS_PTRACE)"
 _SCHEMA = "efaprof.python/1"
 _SCAN_S = 0.2
+_LONGEST_S = 2.0
 _SHARE = 0.02  # of one core that looking for processes may take; with many of them it is done seldomer
 _ATTEMPTS = 4  # an interpreter that is still starting cannot be sampled yet
 _MOST = 64  # processes sampled at once
@@ -94,6 +95,7 @@ class PythonSpy:
     samplings: list[Sampling] = field(default_factory=list)
     _targets: dict[int, _Target] = field(default_factory=dict)
     _tree: ProcessTree = field(init=False)
+    _has_scanned: bool = False
     _is_ending: bool = False
     _is_denied: bool = False
     _left_out: int = 0
@@ -138,13 +140,16 @@ class PythonSpy:
         """Reap what ended, attach to what is new."""
         if self._is_ending:
             return
-        start = time.monotonic()
+        start = time.thread_time()  # not what others took of the core meanwhile
         try:
             self._reap()
             self._attach()
         except OSError as error:
             self._trouble = f"{error.strerror} ({error.filename})" if error.filename else str(error.strerror)
-        self.interval_s = max(_SCAN_S, (time.monotonic() - start) / _SHARE)
+        # The first scan looks at every process of the machine, later ones at new ones.
+        took_s = time.thread_time() - start if self._has_scanned else 0.0
+        self.interval_s = min(max(_SCAN_S, took_s / _SHARE), _LONGEST_S)
+        self._has_scanned = True
 
     def _attach(self) -> None:
         here = self._tree.scan(ignored={target.spy for target in self._targets.values() if target.spy})

@@ -42,6 +42,7 @@ def test_a_run_opens_with_its_tracks_in_the_order_of_the_path(tmp_path: Path) ->
     assert opening.returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH: apt-get install chromium")
 def test_the_worst_step_is_shown_with_its_split_in_a_tab(tmp_path: Path) -> None:
     write_steady(tmp_path / "efaprof-a", Steady(steps=12, commands=3))

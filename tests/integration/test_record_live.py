@@ -40,7 +40,7 @@ def test_a_terminal_shows_rates_layers_nics_drops_and_where_they_point(tmp_path)
 
 
 def test_nothing_is_drawn_where_stderr_is_no_terminal(tmp_path):
-    done = efaprof("record", "--live", "--", sys.executable, "-c", "import time; time.sleep(1.5)", cwd=tmp_path)
+    done = efaprof("record", "--live", "--", sys.executable, "-c", "import time; time.sleep(0.3)", cwd=tmp_path)
     assert done.returncode == 0
     assert "so far" not in done.stderr
     assert "\x1b" not in done.stderr
@@ -48,13 +48,13 @@ def test_nothing_is_drawn_where_stderr_is_no_terminal(tmp_path):
 
 
 def test_the_program_s_own_exit_code_and_output_are_left_alone(tmp_path):
-    code = "import time; print('one', flush=True); time.sleep(2.5); print('two', flush=True); raise SystemExit(7)"
+    code = "import time; print('one', flush=True); time.sleep(0.3); print('two', flush=True); raise SystemExit(7)"
     screen = pexpect.spawn(
         sys.executable, ["-m", "efaprof", "record", "--live", "--", sys.executable, "-c", code], cwd=str(tmp_path),
         timeout=60, encoding="utf-8", dimensions=(40, 120),
     )  # fmt: skip
-    screen.expect_exact("one")
     screen.expect("so far: no verdict")
+    screen.expect_exact("one")
     screen.expect_exact("two")
     screen.expect(pexpect.EOF)
     screen.close()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 
 import polars as pl
 import pytest
 from recording import efaprof, the_run
+from softefa_runs import need_softefa, on_softefa, wheel_folder
 from trace_processor import load
 
 from efaprof.analyzers.nic import devices_of
+from efaprof.instrument.dispatch import DispatchOptions
 from efaprof.trace.reader import open_tables
 from efaprof.trace.rundir import open_run
 
@@ -92,3 +95,21 @@ def test_a_counter_that_is_set_back_counts_from_there(tmp_path, sysfs):
     whole = 800_000_000 - 10_000_000
     assert shown[-1] <= device.sent_bytes <= whole
     assert device.sent_bytes > whole - 300_000_000
+
+
+@pytest.mark.slow
+def test_the_payload_that_an_efa_device_counts_is_what_the_operations_asked_for_to_the_byte(tmp_path):
+    need_softefa()
+    wheel_folder()
+    options = DispatchOptions(provider="efa-direct", layers=2, tokens=4, hidden=256, steps=10, warmup=2, compute_us=0)
+    argv = [sys.executable, "-m", "efaprof", "bench", "dispatch", *options.arguments(), "-o", tmp_path / "run"]
+    done = on_softefa(*argv, emulate="latency=20us")
+    assert done.returncode == 0, done.stderr
+    shown = efaprof("attribute", tmp_path / "run", "--json", "a.json", cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    nic = json.loads((tmp_path / "a.json").read_text())["delivery"]["nic"]
+    assert nic["agrees"] is True
+    assert nic["payload_bytes"] == nic["asked_sent_bytes"] > 10_000
+    assert nic["payload_difference_bytes"] == 0
+    assert 0 <= nic["sent_difference_bytes"] < 0.1 * nic["asked_sent_bytes"]
+    assert "nic  " in shown.stdout
