@@ -117,7 +117,8 @@ def host_facts(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> H
     records = sum(sum(one.facts.records.values()) for one in tables)
     dropped = sum(one.facts.losses.dropped for one in tables)
     moved = recorded.movement
-    line = moved.line_rate_bytes_s if moved else _posted_line_rate(tables)  # of all NICs that these ranks share
+    # Of all NICs that these ranks share out among them.
+    line = (moved.line_rate_bytes_s if moved else None) or _posted_line_rate(tables)
     return Host(
         lost=dropped / (records + dropped) if records + dropped else 0.0,
         unexplained=sum(recorded.unexplained.values()) / recorded.count if recorded.count else 0.0,

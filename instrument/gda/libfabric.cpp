@@ -5,6 +5,9 @@
 
 #include <rdma/fi_errno.h>
 
+#include <stdio.h>
+#include <string.h>
+
 #include "../proxy/stop.h"
 
 namespace efaprof::dispatch {
@@ -66,6 +69,11 @@ bool GdaQueuePair::open_libfabric(Fabric &fabric, const char *&why_not) {
     queues_.completions = {cq.buffer, nullptr, cq.num_entries, cq.entry_size, 0, 0};
     queues_.lkey = static_cast<uint32_t>(ops_->get_mr_lkey(parts.memory));
     queues_.base = reinterpret_cast<uint64_t>(parts.memory_start);
+    // A domain is named for its device and its kind of endpoint: rdmap0s6-rdm.
+    const char *end = strrchr(parts.domain_name, '-');
+    int length =
+        static_cast<int>(end == nullptr ? strlen(parts.domain_name) : static_cast<size_t>(end - parts.domain_name));
+    snprintf(device_, sizeof device_, "%.*s", length, parts.domain_name);
     queues_.is_unsolicited = (parts.mode & FI_RX_CQ_DATA) == 0;
     if (send.entry_size != sizeof(softefa_wqe))
         fail(Cause::Refused, "the device's send queue has entries of %u bytes, this poster writes %zu", send.entry_size,

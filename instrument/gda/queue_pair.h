@@ -27,7 +27,8 @@ public:
 
     GdaQueues &queues() { return queues_; }
     bool is_libfabric() const { return is_libfabric_; }
-    // "libfabric's efa gda ops", "efa verbs".
+    // The device that it is a queue pair of.
+    const char *device_name() const { return device_; }
     const char *source_name() const { return is_libfabric_ ? "libfabric (efa gda ops)" : "efa verbs"; }
 
 private:
@@ -46,6 +47,7 @@ private:
     GdaQueues queues_ = {};
     protocol::Target *targets_ = nullptr;
     bool is_libfabric_ = false;
+    char device_[64] = {};
     Fabric *fabric_ = nullptr;
     const GdaOps *ops_ = nullptr;
     Verbs *verbs_ = nullptr;

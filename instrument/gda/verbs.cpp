@@ -11,6 +11,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -37,6 +38,7 @@ static_assert(sizeof(VerbsAddress) <= MAX_ADDRESS, "fits a contact");
 struct Library {
     ibv_device **(*get_device_list)(int *count);
     void (*free_device_list)(ibv_device **list);
+    const char *(*get_device_name)(ibv_device *device);
     ibv_context *(*open_device)(ibv_device *device);
     int (*close_device)(ibv_context *context);
     ibv_pd *(*alloc_pd)(ibv_context *context);
@@ -77,6 +79,7 @@ void load(Library &found) {
         fail(Cause::Refused, "no EFA device here: %s; run on an emulated one with --emulate", dlerror());
     find(verbs, "ibv_get_device_list", found.get_device_list);
     find(verbs, "ibv_free_device_list", found.free_device_list);
+    find(verbs, "ibv_get_device_name", found.get_device_name);
     find(verbs, "ibv_open_device", found.open_device);
     find(verbs, "ibv_close_device", found.close_device);
     find(verbs, "ibv_alloc_pd", found.alloc_pd);
@@ -210,6 +213,7 @@ void GdaQueuePair::open_verbs(void *memory, size_t bytes) {
     queues_.send = {reinterpret_cast<uint64_t *>(send.buffer), send.doorbell, send.num_entries, send.max_batch, 0, 0};
     queues_.completions = {cq.buffer, cq.doorbell, cq.num_entries, cq.entry_size, 0, 0};
     queues_.base = reinterpret_cast<uint64_t>(memory);
+    snprintf(device_, sizeof device_, "%s", verbs_->library.get_device_name(verbs_->context->device));
     queues_.lkey = verbs_->mr->lkey;
     queues_.qpn = static_cast<uint16_t>(verbs_->qp->qp_num);
     queues_.is_unsolicited = (verbs_->device.device_caps & SOFTEFA_CAP_UNSOLICITED_WRITE_RECV) != 0;

@@ -53,7 +53,8 @@ struct FabricParts {
     fid_mr *memory;
     void *memory_start;
     const fi_addr_t *addresses; // [rank], after connect
-    uint64_t mode;              // of the endpoint's fi_info
+    const char *domain_name;
+    uint64_t mode; // of the endpoint's fi_info
 };
 
 struct EntryError {
@@ -82,7 +83,9 @@ public:
     void close();
 
     bool has_imm() const { return info_->domain_attr->cq_data_size >= sizeof(uint32_t); }
-    FabricParts parts() const { return {domain_, endpoint_, cq_, memory_, memory_start_, addresses_, info_->mode}; }
+    FabricParts parts() const {
+        return {domain_, endpoint_, cq_, memory_, memory_start_, addresses_, info_->domain_attr->name, info_->mode};
+    }
     // EFA's provider has two fabrics, of which one posts to the device itself.
     const char *provider_name() const {
         const char *fabric = info_->fabric_attr->name;

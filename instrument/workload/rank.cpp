@@ -157,8 +157,8 @@ void run_gdaki(Job &job, Engine &engine) {
     pair.connect(job.contacts, engine.ranks, engine.rank);
     meet(job);
     record_identity(engine, job.options);
-    char note[64];
-    snprintf(note, sizeof note, "queues: %s", pair.source_name());
+    char note[128];
+    snprintf(note, sizeof note, "queues: %s on %s", pair.source_name(), pair.device_name());
     record_note(note, job.options.posting.counts ? 1 : 0);
     name_provider(job, engine, pair.source_name());
     if (job.options.posting.counts)
