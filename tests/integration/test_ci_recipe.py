@@ -68,10 +68,14 @@ def recording(proxy_ns: int, seed: str = "1") -> str:
     return f"{sys.executable} record.py {proxy_ns} {seed}"
 
 
-def recipe() -> str:
-    found = re.search(r"^<!-- recipe: .*?-->\n```sh\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+def recipe(page: Path = PAGE) -> str:
+    found = re.search(r"^<!-- recipe: .*?-->\n```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     assert found
     return found[1]
+
+
+def test_the_readme_has_the_same_recipe():
+    assert recipe(REPO / "README.md") == recipe()
 
 
 def test_the_recipe_is_green_on_noise_alone(job):
