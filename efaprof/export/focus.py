@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from efaprof.analyzers.steps import asked_pattern, find_steps
 from efaprof.errors import NothingToAnalyse
 from efaprof.export.queries import prelude
 from efaprof.trace import dispatch
+from efaprof.trace.reader import open_tables
 from efaprof.trace.survey import survey
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Focus:
 
 
 def worst_step(run: Run) -> Focus:
-    """The longest decode step of any rank; NothingToAnalyse when no steps are marked."""
+    """The longest decode step of any rank; NothingToAnalyse when no steps are marked or named."""
     found: pl.DataFrame | None = None
     ranks: set[int] = set()
     for chunk in dispatch.chunks(survey(run.raw_files)):
@@ -67,9 +69,27 @@ def worst_step(run: Run) -> Focus:
         longest = decode.sort(pl.col("end_ns") - pl.col("begin_ns"), descending=True).head(1)
         parts = [part for part in (found, longest) if part is not None]
         found = pl.concat(parts).sort(pl.col("end_ns") - pl.col("begin_ns"), descending=True).head(1)
-    if found is None or found.is_empty():
-        raise NothingToAnalyse(
-            f"{run.path} has no marked decode steps", hint="leave out --worst-step; efaprof info says what was recorded"
-        )
-    row = found.row(0, named=True)
-    return Focus(row["step"], row["rank"], row["begin_ns"], row["end_ns"], len(ranks))
+    if found is not None and not found.is_empty():
+        row = found.row(0, named=True)
+        return Focus(row["step"], row["rank"], row["begin_ns"], row["end_ns"], len(ranks))
+    if (named := _worst_named(run)) is not None:
+        return named
+    raise NothingToAnalyse(
+        f"{run.path} has no marked decode steps", hint="leave out --worst-step; efaprof info says what was recorded"
+    )
+
+
+def _worst_named(run: Run) -> Focus | None:
+    """The same where the program says where its steps are, by annotations or NVTX; without kinds, of all steps."""
+    tables = open_tables(run)
+    found = find_steps(tables.spans, asked_pattern(run.manifest.options))
+    if found is None:
+        return None
+    rank_of = dict(tables.processes.select("process", "rank").iter_rows())
+    candidates = [
+        Focus(int(number), rank_of.get(steps.process) or 0, int(begin), int(until), len(found.processes))
+        for steps in found.processes
+        for number, begin, until, kind in zip(steps.number, steps.begin_ns, steps.until_ns, steps.kind, strict=True)
+        if kind in (None, "decode")
+    ]
+    return max(candidates, key=lambda focus: focus.dur_ns, default=None)

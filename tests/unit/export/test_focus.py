@@ -14,7 +14,9 @@ from efaprof.errors import NothingToAnalyse, UsageError
 from efaprof.export import focus, request, view
 from efaprof.export.focus import Focus, worst_step
 from efaprof.export.serve import TraceServer
+from efaprof.trace.layout import AnnotatedStep
 from efaprof.trace.steady import Steady, write_steady
+from efaprof.trace.synth import SynthRun
 from efaprof.trace.widerow import DispatchChunk
 
 STEADY = Steady(steps=40, commands=4, ranks=2)
@@ -42,6 +44,15 @@ def test_the_longest_decode_step_of_any_rank_and_chunk_is_found(run, monkeypatch
 def test_a_run_without_steps_has_none(tmp_path):
     with pytest.raises(NothingToAnalyse, match="no marked decode steps"):
         worst_step(traffic_run(tmp_path / "efaprof-a"))
+
+
+def test_steps_that_the_program_names_are_looked_at_where_none_are_marked(tmp_path):
+    synth = SynthRun(tmp_path / "efaprof-a")
+    ring = synth.ring()
+    for begin, end, kind in ((100, 190, AnnotatedStep.DECODE), (200, 900, AnnotatedStep.PREFILL), (1000, 1150, None)):
+        ring.step(begin, end, kind=kind or AnnotatedStep.UNSAID)
+    ring.step(1200, 1250)
+    assert worst_step(synth.finish()) == Focus(2, 0, 1000, 1200, 1)
 
 
 def test_a_file_has_no_worst_step(tmp_path):
