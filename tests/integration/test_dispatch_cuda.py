@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from efaprof.errors import EfaprofError
+from efaprof.instrument.dispatch import binary
+
 REPO = Path(__file__).resolve().parents[2]
 
 
@@ -28,3 +31,36 @@ def test_the_protocol_headers_compile_for_a_gpu(tmp_path):
     # A work queue entry lies in memory of the device, as eight words, fenced before the doorbell's one.
     assert "fence.acq_rel.sys" in ptx
     assert "st.relaxed.sys.u32" in ptx
+
+
+def run_on_gpu(*words):
+    try:
+        program = binary()
+    except EfaprofError as error:
+        pytest.skip(error.message)
+    argv = [program, "--device", "cuda", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--dtype", "f32"], "--device cuda moves --dtype bf16 or fp8"),
+        (["--dtype", "bf16", "--hidden", "1001"], "multiples of 8"),
+        (["--dtype", "fp8", "--hidden", "1000"], "multiples of 128"),
+        (["--dtype", "bf16", "--ring", "32"], "a warp pushes 32 commands at a time"),
+        (["--dtype", "int8"], "--dtype must be f32, bf16 or fp8"),
+    ],
+)
+def test_what_kernels_do_not_move_is_refused(words, said):
+    done = run_on_gpu(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_where_there_is_no_gpu_that_is_said_and_nothing_runs():
+    if shutil.which("nvidia-smi") is not None:
+        pytest.skip("there may be a GPU here")
+    done = run_on_gpu("--dtype", "bf16")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "built without CUDA" in done.stderr or "no GPU here, or no driver" in done.stderr
