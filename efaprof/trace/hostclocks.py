@@ -101,6 +101,8 @@ def _middle(x_below: Floats, below: Times, x_above: Floats, above: Times, at: in
 def align(surveyed: Survey) -> Alignment | str:
     """All hosts on the clock of the first rank's; or why that cannot be done."""
     boot_of = _boots(surveyed)
+    if not boot_of:
+        return "their clocks are not aligned, as no message between them is known"
     boots = list(dict.fromkeys(boot_of[rank] for rank in sorted(boot_of)))
     offsets = surveyed.realtime_of
     if any(boot not in offsets for boot in boots):

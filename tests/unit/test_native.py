@@ -120,7 +120,7 @@ def test_the_library_exports_the_documented_functions_only() -> None:
     headers = Path(__file__).resolve().parents[2] / "native/include/efaprof"
     declared = {
         line.partition("(")[0].split()[-1].lstrip("*")
-        for name in ("trace.h", "drain.h", "replay.h")
+        for name in ("trace.h", "drain.h", "replay.h", "wide.h", "spread.h", "intervals.h")
         for line in (headers / name).read_text().splitlines()
         if line.startswith("EFAPROF_API ")
     }

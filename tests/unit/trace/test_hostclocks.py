@@ -10,6 +10,7 @@ from efaprof.trace import dispatch
 from efaprof.trace.hostclocks import Bounds, Line, align, reach
 from efaprof.trace.steady import HostClock, Steady, write_hosts, write_steady
 from efaprof.trace.survey import survey
+from efaprof.trace.synth import SynthRun
 
 STEADY = Steady(steps=60, commands=6, ranks=2)
 CLOCKS = (
@@ -86,6 +87,14 @@ def test_hosts_without_messages_both_ways_are_told(tmp_path):
     """Of three ranks each sends to the next one only."""
     three = Steady(steps=20, commands=4, ranks=3)
     assert aligned(tmp_path, three, [*CLOCKS, HostClock()]).startswith("no line fits between their clocks")
+
+
+def test_without_steps_nothing_is_aligned(tmp_path):
+    runs = [SynthRun(tmp_path / name, host=name, boot=(number, 1)) for number, name in enumerate("ab", 1)]
+    for run in runs:
+        run.ring().clock_sample(100)
+    surveyed = survey([path for run in runs for path in run.finish().raw_files])
+    assert align(surveyed) == "their clocks are not aligned, as no message between them is known"
 
 
 def test_a_host_is_reached_over_others_by_the_way_with_the_least_error():
