@@ -32,12 +32,14 @@ class Tokens:
 
 
 def tokens_of(step_costs: pl.DataFrame) -> Tokens:
-    """Tokens of the decode steps; where not every step says both counts, one token a sequence is assumed."""
+    """Tokens of the decode steps; where not every step says them one token is assumed, and else one sequence."""
     decode = step_costs.filter(pl.col("kind") == "decode")
     means = {name: None if decode[name].has_nulls() else decode[name].mean() for name in ("tokens", "batch")}
     tokens, batch = (float(value) if isinstance(value, float) else None for value in means.values())
     if tokens and batch:
         return Tokens(tokens / batch, Provenance.MEASURED, tokens, batch)
+    if tokens:
+        return Tokens(tokens, Provenance.ASSUMED, tokens, batch)
     return Tokens(1.0, Provenance.ASSUMED, tokens, batch)
 
 

@@ -218,8 +218,8 @@ def step(
 
     `kind` is decode, prefill, mixed or warm-up; only decode steps are analysed, and a step without a kind is one when
     it communicates as much as the others do. `tokens` are all tokens that the step accepts, `batch` the sequences that
-    it serves: tokens / batch is what each sequence advances by. All three may be set on what `with` gives while it
-    runs. Steps within steps are part of the outer one.
+    it serves (without it, one): tokens / batch is what each sequence advances by. All three may be set on what `with`
+    gives while it runs. Steps within steps are part of the outer one.
     """
     if _core is None:
         return name if callable(name) else _NOTHING

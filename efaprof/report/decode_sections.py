@@ -10,11 +10,12 @@ from efaprof.analyzers.verdict import evidence
 from efaprof.report import units
 from efaprof.report.annotated_report import found_words
 from efaprof.report.sections import Notes, Section, Table
-from efaprof.report.units import DERIVED, MEASURED
+from efaprof.report.units import ASSUMED, DERIVED, MEASURED
 from efaprof.trace.layers import Layer, Provenance
 from efaprof.trace.postings import PARTS
 
 if TYPE_CHECKING:
+    from efaprof.analyzers.annotated import Tokens
     from efaprof.analyzers.attribution import DecodeSplit
     from efaprof.analyzers.decode import Decode
     from efaprof.report.decode_report import DecodeSection
@@ -65,14 +66,20 @@ def decode_sections(section: DecodeSection) -> list[Section]:
 def per_token(section: DecodeSection) -> str:
     """Wall time of a token with its interval, and the step's."""
     wall, tokens = section.decode.split.wall_us, section.tokens
-    if tokens is None or tokens.provenance is not Provenance.MEASURED:
+    if tokens is None or tokens.tokens is None:
         return f"{_interval(wall)} {MEASURED} per step · one token a step and sequence assumed"
     lo, hi = (None if us is None else us / tokens.per_sequence for us in (wall.lo, wall.hi))
     per_token = Estimate(wall.value / tokens.per_sequence, lo, hi)
     return (
         f"{_interval(per_token)} {DERIVED} · {_interval(wall)} {MEASURED} per step,"
-        f" {units.digits(tokens.per_sequence)} {MEASURED} tokens a step and sequence"
+        f" {units.digits(tokens.per_sequence)} {_said(tokens)}"
     )
+
+
+def _said(tokens: Tokens) -> str:
+    if tokens.provenance is Provenance.MEASURED:
+        return f"{MEASURED} tokens a step and sequence"
+    return f"{ASSUMED} tokens a step, one sequence assumed"
 
 
 def _interval(value: Estimate) -> str:

@@ -166,10 +166,19 @@ def test_the_split_is_per_step_and_tokens_are_per_sequence(synth, ring):
     assert any("coverage" in one.reason for one in found.failed)
 
 
-def test_without_both_counts_one_token_a_sequence_is_assumed():
-    frame = pl.DataFrame({"kind": ["decode", "decode", "prefill"], "tokens": [4, 4, None], "batch": [4, None, None]})
-    tokens = tokens_of(frame)
-    assert (tokens.per_sequence, tokens.provenance, tokens.tokens, tokens.batch) == (1.0, Provenance.ASSUMED, 4.0, None)
+@pytest.mark.parametrize(
+    ("tokens", "batch", "per_sequence", "provenance"),
+    [
+        ([6, 6], [3, 3], 2.0, Provenance.MEASURED),
+        ([4, 4], [4, None], 4.0, Provenance.ASSUMED),  # of one sequence
+        ([4, None], [4, 4], 1.0, Provenance.ASSUMED),
+        ([None, None], [None, None], 1.0, Provenance.ASSUMED),
+    ],
+)
+def test_what_the_program_does_not_say_of_tokens_is_assumed(tokens, batch, per_sequence, provenance):
+    counts = {"tokens": pl.Series([*tokens, 99], dtype=pl.Int64), "batch": pl.Series([*batch, None], dtype=pl.Int64)}
+    found = tokens_of(pl.DataFrame({"kind": ["decode", "decode", "prefill"], **counts}))
+    assert (found.per_sequence, found.provenance) == (per_sequence, provenance)
 
 
 def test_one_step_alone_is_none(synth, ring):
