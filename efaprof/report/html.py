@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from efaprof.report.sections import Section, Table
-from efaprof.report.svg import COLOURS
+from efaprof.report.svg import colours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,7 +72,8 @@ def html_page(
 
 
 def _key(layers: Sequence[Layer]) -> str:
-    items = "".join(f'<li><i style="background:{COLOURS[layer]}"></i>{escape(layer.value)}</li>' for layer in layers)
+    found = colours(layers)
+    items = "".join(f'<li><i style="background:{found[layer]}"></i>{escape(layer.value)}</li>' for layer in layers)
     return f'<ul class="key">{items}</ul>'
 
 

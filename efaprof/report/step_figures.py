@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.report import units
-from efaprof.report.svg import COLOURS, Drawing
+from efaprof.report.svg import Drawing, colours
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +47,7 @@ def steps_figure(costs: pl.DataFrame, layers: Sequence[Layer]) -> str:
         y = 10 + _STEPS_HEIGHT * (1 - at / 4)
         drawing.line(_LEFT, y, WIDTH - _RIGHT, y)
         drawing.text(_LEFT - 6, y + 4, units.duration(highest * at / 4), anchor="end")
+    colour = colours(layers)
     for number, row in enumerate(heights):
         y, (a, b) = 10 + _STEPS_HEIGHT, bars.select("first", "last").row(number)
         where = f"step {a}" if a == b else f"steps {a} to {b}"
@@ -55,7 +56,7 @@ def steps_figure(costs: pl.DataFrame, layers: Sequence[Layer]) -> str:
             y -= high
             if high >= 0.05:
                 title = f"{where}: {layer} {units.duration(float(ns))}"
-                drawing.rect(_LEFT + number * wide, y, wide * 0.94, high, COLOURS[layer], title=title)
+                drawing.rect(_LEFT + number * wide, y, wide * 0.94, high, colour[layer], title=title)
     drawing.text(_LEFT, _STEPS_HEIGHT + 28, f"step {first}")
     drawing.text(WIDTH - _RIGHT, _STEPS_HEIGHT + 28, f"step {last}", anchor="end")
     if group > 1:
@@ -69,6 +70,7 @@ def spread_figure(costs: pl.DataFrame, layers: Sequence[Layer]) -> str:
     text_from = WIDTH - 340
     for at, name in enumerate(("p50", "p90", "p99", "highest")):
         drawing.text(text_from + 90 + at * 80, 14, name, anchor="end")
+    colour = colours(layers)
     for number, layer in enumerate(layers):
         values = costs[f"{layer}_ns"].to_numpy()
         top = 24 + number * _ROW
@@ -79,7 +81,7 @@ def spread_figure(costs: pl.DataFrame, layers: Sequence[Layer]) -> str:
             if count:
                 high = max((_ROW - 8) * count / counts.max(), 1.0)
                 title = f"{layer}: {count} steps of {units.duration(edges[one])} to {units.duration(edges[one + 1])}"
-                drawing.rect(_LEFT + one * wide, top + _ROW - 6 - high, wide * 0.9, high, COLOURS[layer], title=title)
+                drawing.rect(_LEFT + one * wide, top + _ROW - 6 - high, wide * 0.9, high, colour[layer], title=title)
         drawing.line(_LEFT, top + _ROW - 6, text_from - 10, top + _ROW - 6)
         drawing.text(_LEFT - 6, top + _ROW - 8, layer.value, anchor="end")
         for at, value in enumerate([*np.quantile(values, [0.5, 0.9, 0.99]), values.max()]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 # Told apart in grey and by the colour-blind as far as twelve can be; the words stand beside them.
 COLOURS = {
@@ -18,6 +18,16 @@ COLOURS = {
     Layer.POLL: "#e3b505", Layer.SKEW: "#8c6d4f", Layer.UNATTRIBUTED: "#8f8f8f", Layer.IDLE: "#d5d1cb",
     Layer.NIC_SKEW: "#66805d",
 }  # fmt: skip
+
+_KERNEL_POSTED = "#7b3fe4"  # violet in every picture; plotting.py has it too, and matplotlib with it
+_HOST = frozenset({Layer.RING, Layer.PROXY, Layer.LIBFABRIC})
+
+
+def colours(layers: Iterable[Layer]) -> Mapping[Layer, str]:
+    """Colours of a run's layers. A kernel is violet where it posts by itself: then there is no host stage."""
+    found = frozenset(layers)
+    is_posted = Layer.KERNEL in found and not found & _HOST
+    return COLOURS | {Layer.KERNEL: _KERNEL_POSTED} if is_posted else COLOURS
 
 
 @dataclass(slots=True)

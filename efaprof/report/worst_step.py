@@ -10,7 +10,7 @@ import polars as pl
 from efaprof.analyzers.intervals import union
 from efaprof.analyzers.layers import OPERATION_SPANS
 from efaprof.report import units
-from efaprof.report.svg import COLOURS, Drawing
+from efaprof.report.svg import Drawing, colours
 from efaprof.trace import dispatch
 from efaprof.trace.layers import Layer
 from efaprof.trace.survey import survey
@@ -93,7 +93,7 @@ def timeline_figure(worst: WorstStep) -> str:
         drawing.line(x, 18, x, height)
         words = units.duration(round((worst.end_ns - worst.begin_ns) * at / 4))
         drawing.text(x, 12, words, anchor="end" if at == 4 else "middle" if at else "start")
-    y = 20.0
+    y, colour = 20.0, colours(lane.layer for lane in worst.lanes)
     for rank in ranks:
         drawing.text(_LEFT - 6, y + _LANE - 3, f"rank {rank}", anchor="end")
         y += _LANE
@@ -108,7 +108,7 @@ def timeline_figure(worst: WorstStep) -> str:
                     y + 2,
                     wide,
                     _LANE - 4,
-                    COLOURS[lane.layer],
+                    colour[lane.layer],
                     title=f"rank {rank} {lane.layer}: {begin} + {length}",
                 )
             y += _LANE

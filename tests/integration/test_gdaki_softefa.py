@@ -201,6 +201,17 @@ def test_a_wire_that_fails_ends_the_run_in_one_line(emulate, said):
     assert re.search(said, lines[0])
 
 
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_spoiled_entries_end_in_the_right_answer_or_in_one_line(seed):
+    words = ["--fuzz", "2", "--steps", "40", "--timeout", "2", "--json"]
+    done = posted(*words, "--seed", str(seed), emulate="latency=2us,reorder=0.3")
+    if done.returncode == 0:
+        assert summary(done)["verified_tokens"] == 2 * 6 * 2 * 60
+        return
+    assert done.returncode == 1
+    assert len([line for line in done.stderr.splitlines() if line.startswith("efaprof-dispatch: rank ")]) == 1
+
+
 # ---- refusals ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("words", "code", "said"),

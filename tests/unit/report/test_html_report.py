@@ -15,7 +15,7 @@ from efaprof.report.attribution_report import report_on
 from efaprof.report.html_report import html_report
 from efaprof.report.plotting import HOST_PATH
 from efaprof.report.step_figures import drawn_layers, spread_figure, steps_figure
-from efaprof.report.svg import COLOURS, Drawing
+from efaprof.report.svg import COLOURS, Drawing, colours
 from efaprof.report.worst_step import worst_step
 from efaprof.trace.layers import Layer
 from efaprof.trace.reader import open_tables
@@ -169,3 +169,10 @@ def test_words_in_a_picture_are_escaped():
     drawing.rect(0, 0, 1, 1, "red", title=VILE)
     drawing.text(0, 0, VILE)
     assert set(parsed(drawing.svg()).tags) == {"svg", "rect", "title", "text"}
+
+
+def test_a_kernel_that_posts_by_itself_is_violet():
+    posted = colours([Layer.COMPUTE, Layer.KERNEL, Layer.NIC])
+    assert posted[Layer.KERNEL] == "#7b3fe4"
+    assert {layer: colour for layer, colour in posted.items() if layer is not Layer.KERNEL}.items() <= COLOURS.items()
+    assert colours([Layer.KERNEL, Layer.RING, Layer.NIC]) == colours([Layer.NIC]) == COLOURS

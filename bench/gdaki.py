@@ -1,0 +1,77 @@
+"""Posting from the kernel against a proxy on the emulated device: what a step takes, what was predicted, what it saved.
+
+    python bench/gdaki.py [--emulate latency=12us] [--pairs 4] [--steps 120]
+
+Runs of both paths one after the other; each number is a mean over runs with its 95 % interval. A CPU thread stands for
+the kernel on both paths, and all ranks share this machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from efaprof.session import host
+
+ARMS = {
+    "proxy, fenced": ["--provider", "efa-direct", "--signal", "fence"],
+    "proxy, unfenced": ["--provider", "efa-direct", "--signal", "imm"],
+    "gdaki, fenced": ["--path", "gdaki", "--signal", "fence"],
+}
+
+
+def efaprof(*words: str) -> str:
+    """Stdout of a command that must not fail."""
+    done = subprocess.run([sys.executable, "-m", "efaprof", *words], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return done.stdout
+
+
+def record(folder: Path, arguments: argparse.Namespace) -> dict[str, list[str]]:
+    """Runs of every arm, the arms in turn."""
+    runs: dict[str, list[str]] = {name: [] for name in ARMS}
+    for pair in range(arguments.pairs):
+        names = list(ARMS) if pair % 2 == 0 else list(reversed(ARMS))
+        for name in names:
+            run = str(folder / f"{name.replace(', ', '-')}-{pair}")
+            efaprof("bench", "dispatch", "--emulate", arguments.emulate, "--steps", str(arguments.steps), *ARMS[name],
+                    "-o", run)  # fmt: skip
+            runs[name].append(run)
+    return runs
+
+
+def main() -> None:
+    """Record, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--emulate", default="latency=12us")
+    parser.add_argument("--pairs", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=120)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = record(Path(folder), arguments)
+        unfenced = [word for run in runs["proxy, unfenced"] for word in ("--unfenced", run)]
+        found = json.loads(efaprof("diff", *runs["proxy, fenced"], *unfenced, "--json", "--", *runs["gdaki, fenced"]))
+    machine = host.describe()
+    print(f"{machine.cpu_model}, {machine.cpus} cores; {arguments.pairs} runs of {arguments.steps} steps an arm")
+    step = found["measures"][0]
+    print(f"{'step':44}{'µs':>12}{'× proxy':>10}")
+    for name, us in (("proxy, fenced", step["first_us"]), ("gdaki, fenced", step["second_us"])):
+        print(f"{name:44}{us:12.1f}{us / step['first_us']:10.3f}")
+    paths = found["paths"]
+    print(f"\n{'saved of a step':44}{'µs':>12}{'× step':>10}   95 %")
+    for row in paths["savings"]:
+        value, lo, hi = (row["us"][name] for name in ("value", "lo", "hi"))
+        interval = "" if lo is None or hi is None else f"{lo:.1f} … {hi:.1f}"
+        print(f"{row['what'] + ', ' + row['provenance']:44}{value:12.1f}{value / step['first_us']:10.3f}   {interval}")
+    print(f"\n{'the kernel, an operation':44}{'µs':>12}{'× push':>10}")
+    for name, us in (("pushes a command", paths["kernel_us"]), ("writes an entry, rings", paths["posted_us"])):
+        print(f"{name:44}{us:12.3f}{us / paths['kernel_us']:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
