@@ -1,4 +1,7 @@
-"""What `record --python` costs a busy Python program: its speed under py-spy over that without, in one run."""
+"""What `record --python` costs a busy Python program: its speed under py-spy over that without, in one run.
+
+Speed is taken by the wall clock, which on a busy machine says who got the core, and by the program's own CPU time.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from efaprof.session import host, pyspy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SLICE_S = 0.5
 ROUNDS = 12
@@ -30,23 +37,24 @@ def work(depth, until):
         count += 1
     return count
 for _ in sys.stdin:
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     count = work(20, start + {SLICE_S})
-    print(count / (time.perf_counter() - start), flush=True)
+    print(count / (time.perf_counter() - start), count / (time.process_time() - used), flush=True)
 """
 
 
-def speed(worker: subprocess.Popen[str]) -> float:
-    """Loops a second over one slice."""
+def speed(worker: subprocess.Popen[str]) -> tuple[float, float]:
+    """Loops a second over one slice, and a second of CPU time."""
     assert worker.stdin is not None
     assert worker.stdout is not None
     worker.stdin.write("\n")
     worker.stdin.flush()
-    return float(worker.stdout.readline())
+    wall, own = map(float, worker.stdout.readline().split())
+    return wall, own
 
 
-def sampled(worker: subprocess.Popen[str], options: tuple[str, ...]) -> tuple[float, float]:
-    """Loops a second under py-spy, and the part of a core that py-spy took meanwhile."""
+def sampled(worker: subprocess.Popen[str], options: tuple[str, ...]) -> tuple[tuple[float, float], float]:
+    """Speeds under py-spy, and the part of a core that py-spy took meanwhile."""
     command = [str(pyspy.find_program()), "record", "--pid", str(worker.pid), "--idle", "--threads", "--format",
                "chrometrace", "--output", os.devnull, *options]  # fmt: skip
     spy = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -64,27 +72,37 @@ def _cpu_s(pid: int) -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
+def middle(values: Sequence[float]) -> float:
+    """Median."""
+    return statistics.median(values)
+
+
+def interval(values: Sequence[float]) -> str:
+    """96 % interval of the median of 12 values: the third from both ends (binomial)."""
+    ordered = sorted(values)
+    return f"[{ordered[2]:.3f}, {ordered[-3]:.3f}]"
+
+
 def main() -> None:
     """Print the table."""
     machine = host.describe()
     print(f"{machine.cpu_model}, {machine.cpus} cores; median of {ROUNDS} pairs of {SLICE_S:g} s and its 95 % interval")
-    print(f"{'py-spy at':<34}{'speed':>8}{'95 %':>18}{'py-spy, of a core':>20}")
+    print(f"{'py-spy at':<34}{'wall':>7}{'95 %':>17}{'CPU':>8}{'95 %':>17}{'py-spy, of a core':>19}")
     with subprocess.Popen(
         [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as worker:
         speed(worker)
         for name, *options in ARMS:
-            ratios, shares = [], []
+            ratios: list[tuple[float, float]] = []
+            shares = []
             for number in range(ROUNDS):  # A B, B A, …: drift of the machine cancels out
                 plain = speed(worker) if number % 2 else None
                 found, used = sampled(worker, tuple(options))
                 plain = plain or speed(worker)
-                ratios.append(found / plain)
+                ratios.append((found[0] / plain[0], found[1] / plain[1]))
                 shares.append(used)
-            ratios.sort()
-            low, high = ratios[2], ratios[-3]  # of 12: binomial, 96 %
-            middle = statistics.median(ratios)
-            print(f"{name:<34}{middle:>8.3f}{f'[{low:.3f}, {high:.3f}]':>18}{statistics.median(shares):>19.1%}")
+            shown = "".join(f"{middle(column):>7.3f} {interval(column):>16}" for column in zip(*ratios, strict=True))
+            print(f"{name:<34}{shown}{statistics.median(shares):>18.1%}")
         worker.terminate()
 
 

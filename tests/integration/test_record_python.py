@@ -207,3 +207,18 @@ def test_stacks_are_drawn_on_a_timeline_even_of_processes_without_operations(tmp
     assert length["spinning (phases.py)"] > 0
     assert length["<module> (phases.py)"] >= length["phases (phases.py)"] >= length["spinning (phases.py)"]
     assert {row["pid"] for row in rows} == {manifest(run)["pid"]}
+
+
+@pytest.mark.slow
+def test_a_killed_recorder_leaves_stacks_that_can_be_read(tmp_path):
+    code = "import time\ndef waits(): time.sleep(3)\nwaits()"
+    with subprocess.Popen([*EFAPROF, "record", "--python", "--", sys.executable, "-c", code], cwd=tmp_path) as running:
+        run = wait_until(lambda: next(iter(tmp_path.glob("efaprof-*/raw/python.json")), None)).parents[1]
+        wait_until(lambda: index(run)["samplings"])
+        time.sleep(0.5)  # for some samples
+        running.kill()
+    # py-spy goes on until the program ends, and writes then.
+    written = run / "raw" / index(run)["samplings"][0]["file"]
+    wait_until(lambda: written.is_file() and written.stat().st_size)
+    found = wait_until(lambda: (read := read_stacks(open_run(run))) is not None and not read.warnings and read)
+    assert "waits" in set(found.frames["function"])
