@@ -107,7 +107,9 @@ class Totals:
             return
         count, posted = len(own["seq"]), posted_by_kernel(own)
         self.operations += count
-        lacks_stage = np.where(posted, _lacks(own, _POSTED_STAGES), _lacks(own, _STAGES))
+        lacks_stage = _lacks(own, _STAGES)
+        if posted.any():
+            lacks_stage = np.where(posted, _lacks(own, _POSTED_STAGES), lacks_stage)
         self.stamped += count - int(np.count_nonzero(lacks_stage))
         kind, size = np.maximum(own["kind"], 0), np.maximum(own["bytes"], 0)
         self.kinds[0] += np.bincount(kind, minlength=_KINDS)

@@ -65,7 +65,8 @@ def read_marks(survey: Survey) -> list[Marks]:
             process=own,
             rank=int(ring) if rank is None else rank,
             clock=clock_of[own],
-            first_seq=seq[rows],
+            # Sequences only grow: a flipped bit in one must not make a step of as many operations.
+            first_seq=np.minimum.accumulate(seq[rows][::-1])[::-1],
             time_ns=survey.marks.time_ns[rows],
             step=body["step"][rows].astype(np.int64),
             layer=body["layer"][rows].astype(np.int64),

@@ -97,3 +97,17 @@ def test_steps_that_a_rank_did_not_finish_are_left_out(tmp_path):
     )
     chunks = list(dispatch.chunks(survey(run.raw_files)))
     assert pl.concat([chunk.steps for chunk in chunks])["step"].max() == 8
+
+
+def test_a_flipped_bit_in_a_mark_costs_no_more_than_its_step(tmp_path):
+    steady = Steady(steps=20, commands=4)
+    run = write_steady(tmp_path / "run", steady)
+    lane = next(path for path in run.raw_files if ".100.100." in path.name)
+    raw = bytearray(lane.read_bytes())
+    marks = np.frombuffer(raw, layout.MARK, offset=layout.HEADER_BYTES)
+    row = np.flatnonzero(((marks["kind"] >> 8) == Shape.MARK) & (marks["step"] == 7))[0]
+    raw[layout.HEADER_BYTES + int(row) * layout.SLOT_BYTES + layout.MARK.fields["first_seq"][1] + 5] ^= 0x40
+    lane.write_bytes(raw)
+    found = operations(run)
+    assert len(found) == steady.operations
+    assert found.filter(pl.col("step") != 7).group_by("rank", "step").len()["len"].max() <= 2 * steady.commands
