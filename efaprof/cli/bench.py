@@ -208,6 +208,7 @@ def _record(
     recorded = RecordOptions(
         argv=argv, output=output, force=force, libfabric=libfabric,
         refusal_code=_REFUSED, emulated=options.emulated(), fingerprint=options.fingerprint(),
+        live=sys.stderr.isatty() and not is_hushed(),
     )  # fmt: skip
     try:
         gate = SignalGate()
