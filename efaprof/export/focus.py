@@ -31,6 +31,7 @@ class Focus:
     begin_ns: int
     end_ns: int
     ranks: int
+    has_split: bool = True  # the stages of a dispatch path are on record
 
     @property
     def dur_ns(self) -> int:
@@ -46,6 +47,8 @@ class Focus:
     @property
     def commands(self) -> list[dict[str, Any]]:
         """What the UI does at its start: the lines of the path on top, our views, the step's split in a tab."""
+        if not self.has_split:
+            return []
         split = f"SELECT rank, layer, ns / 1e3 AS us FROM efaprof_step_layers WHERE step = {self.step}"
         pin = {"id": "dev.perfetto.PinTracksByRegex", "args": [_LINES]}
         return [
@@ -87,7 +90,9 @@ def _worst_named(run: Run) -> Focus | None:
         return None
     rank_of = dict(tables.processes.select("process", "rank").iter_rows())
     candidates = [
-        Focus(int(number), rank_of.get(steps.process) or 0, int(begin), int(until), len(found.processes))
+        Focus(
+            int(number), rank_of.get(steps.process) or 0, int(begin), int(until), len(found.processes), has_split=False
+        )
         for steps in found.processes
         for number, begin, until, kind in zip(steps.number, steps.begin_ns, steps.until_ns, steps.kind, strict=True)
         if kind in (None, "decode")

@@ -17,13 +17,18 @@ JOIN process_track AS t ON t.id = s.track_id
 JOIN process AS p USING (upid)
 WHERE t.name = 'steps' AND s.dur >= 0;
 
--- The lines of the path, of processes that have steps.
+-- The lines of the path, of processes that have one: a program that only names its steps has no stages to split them.
 CREATE OR REPLACE PERFETTO TABLE efaprof_lines AS
 SELECT id AS track_id, upid, name AS line
 FROM process_track
 WHERE
   name IN ('kernel', 'ring', 'proxy', 'fence', 'told', 'libfabric', 'nic', 'rx', 'waits', 'compute')
-  AND upid IN (SELECT upid FROM efaprof_steps);
+  AND upid IN (SELECT upid FROM efaprof_steps)
+  AND upid IN (SELECT upid FROM process_track WHERE name = 'kernel');
+
+-- The steps that can be split.
+CREATE OR REPLACE PERFETTO TABLE efaprof_path_steps AS
+SELECT * FROM efaprof_steps WHERE upid IN (SELECT upid FROM efaprof_lines);
 
 -- One row per slice on such a line; end_ts is null where it never ended, step to bytes but for kernel.
 CREATE OR REPLACE PERFETTO TABLE efaprof_stages AS

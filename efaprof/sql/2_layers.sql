@@ -66,9 +66,9 @@ WITH
     UNION ALL
     SELECT upid, end_ts, place, -1, NULL, NULL FROM efaprof_open WHERE end_ts > ts
     UNION ALL
-    SELECT upid, ts, 0, 0, ts, end_ts FROM efaprof_steps
+    SELECT upid, ts, 0, 0, ts, end_ts FROM efaprof_path_steps
     UNION ALL
-    SELECT upid, end_ts, 0, 0, NULL, NULL FROM efaprof_steps
+    SELECT upid, end_ts, 0, 0, NULL, NULL FROM efaprof_path_steps
   ),
   instants AS (
     SELECT
@@ -127,24 +127,24 @@ WITH
   )
 SELECT s.upid, s.rank, s.step, s.kind, p.layer, p.ns
 FROM (SELECT upid, step_ts, layer, SUM(ns) AS ns FROM pieces GROUP BY upid, step_ts, layer) AS p
-JOIN efaprof_steps AS s ON s.upid = p.upid AND s.ts = p.step_ts;
+JOIN efaprof_path_steps AS s ON s.upid = p.upid AND s.ts = p.step_ts;
 
 -- One row per layer: mean over the decode steps that every rank finished, and over the ranks.
 CREATE OR REPLACE PERFETTO VIEW efaprof_layers AS
 WITH
   whole AS (
     SELECT step
-    FROM efaprof_steps
+    FROM efaprof_path_steps
     WHERE kind = 'decode'
     GROUP BY step
-    HAVING COUNT() = (SELECT COUNT(DISTINCT upid) FROM efaprof_steps WHERE kind = 'decode')
+    HAVING COUNT() = (SELECT COUNT(DISTINCT upid) FROM efaprof_path_steps WHERE kind = 'decode')
   ),
   kept AS (
     SELECT layer, ns FROM efaprof_step_layers WHERE kind = 'decode' AND step IN (SELECT step FROM whole)
   )
 SELECT
   layer,
-  SUM(ns) / 1e3 / (SELECT COUNT() FROM efaprof_steps WHERE kind = 'decode' AND step IN (SELECT step FROM whole))
+  SUM(ns) / 1e3 / (SELECT COUNT() FROM efaprof_path_steps WHERE kind = 'decode' AND step IN (SELECT step FROM whole))
     AS us_per_step,
   1.0 * SUM(ns) / (SELECT SUM(ns) FROM kept) AS share
 FROM kept
@@ -153,4 +153,4 @@ ORDER BY us_per_step DESC;
 
 -- The longest decode steps, the worst first.
 CREATE OR REPLACE PERFETTO VIEW efaprof_worst_steps AS
-SELECT id, upid, rank, step, ts, dur FROM efaprof_steps WHERE kind = 'decode' ORDER BY dur DESC, step, rank LIMIT 20;
+SELECT id, upid, rank, step, ts, dur FROM efaprof_steps WHERE kind IN ('decode', 'step') ORDER BY dur DESC, step, rank LIMIT 20;

@@ -9,7 +9,7 @@ FROM (
   WHERE line = 'kernel'
   GROUP BY upid, step, model_layer, name
 ) AS k
-JOIN efaprof_steps AS s ON s.upid = k.upid AND s.step = k.step;
+JOIN efaprof_path_steps AS s ON s.upid = k.upid AND s.step = k.step;
 
 -- One row per kind over the decode steps of all ranks: put, notify, signal, barrier, with its phase before it.
 CREATE OR REPLACE PERFETTO VIEW efaprof_operations AS
@@ -17,7 +17,7 @@ SELECT
   name,
   SUM(operations) AS operations,
   SUM(bytes) AS bytes,
-  1.0 * SUM(operations) / (SELECT COUNT() FROM efaprof_steps WHERE kind = 'decode') AS per_rank_and_step
+  1.0 * SUM(operations) / (SELECT COUNT() FROM efaprof_path_steps WHERE kind = 'decode') AS per_rank_and_step
 FROM efaprof_step_operations
 WHERE step_kind = 'decode'
 GROUP BY name

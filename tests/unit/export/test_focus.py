@@ -52,7 +52,9 @@ def test_steps_that_the_program_names_are_looked_at_where_none_are_marked(tmp_pa
     for begin, end, kind in ((100, 190, AnnotatedStep.DECODE), (200, 900, AnnotatedStep.PREFILL), (1000, 1150, None)):
         ring.step(begin, end, kind=kind or AnnotatedStep.UNSAID)
     ring.step(1200, 1250)
-    assert worst_step(synth.finish()) == Focus(2, 0, 1000, 1200, 1)
+    found = worst_step(synth.finish())
+    assert found == Focus(2, 0, 1000, 1200, 1, has_split=False)
+    assert found.commands == []  # nothing on record that could be split
 
 
 def test_a_file_has_no_worst_step(tmp_path):

@@ -154,6 +154,8 @@ def test_whatever_is_open_the_split_is_the_same(operations: list[dict[str, Any]]
     for rank in range(2):
         made.step(rank, 0, 60)
         made.step(rank, 60, 120, number=1)
+        # Every rank of a dispatch path posts something: that tells it from a program that only names its steps.
+        made.operation(rank, 1000 + rank, 1 - rank, **dict.fromkeys(STAMPS, 0))
     for seq, one in enumerate(operations):
         stamps: dict[str, int | None] = dict(zip(STAMPS, sorted(one["times"]), strict=True))
         if one["fence"] is not None:
