@@ -140,4 +140,4 @@ def _records(options: EngineOptions, emulated: str | None) -> Any:
         return _Nothing()
     from efaprof.instrument.ops.bulk import BulkRecords
 
-    return BulkRecords(options.rank, options.ranks, emulated)
+    return BulkRecords(options, emulated)

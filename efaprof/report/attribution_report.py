@@ -152,7 +152,7 @@ def _run_section(runs: Sequence[tuple[Run, Tables]], recorded: Recorded, steps: 
         started_realtime_ns=first.started_realtime_ns,
         efaprof_version=first.efaprof_version,
         providers=tuple(sorted(providers)),
-        fingerprint=first.fingerprint,
+        fingerprint={**runs[0][1].facts.options, **first.fingerprint},
         emulated=tuple(
             dict.fromkeys(name for run, tables in runs for name in (*run.manifest.emulated, *tables.facts.emulated))
         ),

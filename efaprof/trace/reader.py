@@ -42,6 +42,7 @@ EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
 SMALL_TABLES = ("processes", "threads", "objects")
 CHUNK_ROWS = 1 << 18
 EMULATED = "emulated: "  # begins a note that says what is not the real thing
+OPTIONS = "options: "  # begins a note of name=value words
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,13 @@ class Facts:
     def path(self) -> DispatchPath | None:
         """The path that the program's own records name, if they do."""
         return next((path for path in DispatchPath if any(one.text == f"path: {path}" for one in self.notes)), None)
+
+    @property
+    def options(self) -> dict[str, int | str]:
+        """What the program's own records say it was run with."""
+        said = [one.text.removeprefix(OPTIONS) for one in self.notes if one.text.startswith(OPTIONS)]
+        pairs = [word.partition("=") for text in said for word in text.split()]
+        return {name: int(value) if value.isdecimal() else value for name, _, value in pairs}
 
     @property
     def emulated(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ void computed(efaprof_bulk &bulk, efaprof_compute what, uint64_t end) {
 
 } // namespace
 
-efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated) {
+efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated, const char *options) {
     auto *bulk = static_cast<efaprof_bulk *>(calloc(1, sizeof(efaprof_bulk)));
     if (bulk == nullptr) return nullptr;
     bulk->rank = static_cast<uint16_t>(rank);
@@ -46,8 +46,10 @@ efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emula
     record_counter("job.rank", rank, GAUGE);
     record_counter("job.ranks", ranks, GAUGE);
     record_note("path: dense", 1);
+    char text[EFAPROF_NAME_MAX];
+    snprintf(text, sizeof text, "options: %s", options);
+    record_note(text, 1);
     if (emulated != nullptr) {
-        char text[EFAPROF_NAME_MAX];
         snprintf(text, sizeof text, "emulated: %s", emulated);
         record_note(text, 1);
     }

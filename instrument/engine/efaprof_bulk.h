@@ -19,8 +19,10 @@ struct efaprof_bulk;
 
 enum efaprof_bulk_phase { EFAPROF_BULK_ALL_GATHER = 1, EFAPROF_BULK_REDUCE_SCATTER = 2 };
 
-/* NULL when there is no memory. `emulated`: what of the fabric is not the real thing, or NULL. */
-EFAPROF_MOE_API struct efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated);
+/* NULL when there is no memory. `emulated`: what of the fabric is not the real thing, or NULL. `options`: what makes
+ * two runs comparable, as "hidden=64 topk=2 …", at most 118 bytes. */
+EFAPROF_MOE_API struct efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated,
+                                                       const char *options);
 /* `kind`: enum efaprof_moe_step. */
 EFAPROF_MOE_API void efaprof_bulk_begin_step(struct efaprof_bulk *bulk, uint32_t step, int kind);
 EFAPROF_MOE_API void efaprof_bulk_end_step(struct efaprof_bulk *bulk);

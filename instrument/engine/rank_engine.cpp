@@ -48,9 +48,25 @@ void RankEngine::connect(const void *contacts) {
     start(identities);
 }
 
+// What makes two runs comparable; the reader knows these words.
+void RankEngine::record_options() const {
+    constexpr const char *SIGNALS[] = {"imm", "fence", "fence-batch"};
+    const protocol::Shape &shape = options_.shape;
+    const char *path = is_posting() ? "gdaki" : "proxy", *dtype = shape.element_bytes == 2 ? "bf16" : "f32";
+    char note[EFAPROF_NAME_MAX];
+    snprintf(note, sizeof note, "path: %s", path);
+    record_note(note, 1);
+    snprintf(note, sizeof note, "options: ranks=%u tokens=%u hidden=%u topk=%u experts=%u channels=%u", shape.ranks,
+             shape.tokens, shape.hidden, shape.topk, shape.experts, shape.channels);
+    record_note(note, 1);
+    snprintf(note, sizeof note, "options: path=%s dtype=%s signal=%s provider=%s", path, dtype,
+             SIGNALS[static_cast<unsigned>(options_.signal)], options_.provider);
+    record_note(note, 1);
+}
+
 void RankEngine::start(const Identity *identities) {
     bool is_device = strncmp(options_.provider, "efa", 3) == 0;
-    if (is_posting()) record_note("path: gdaki", 1);
+    record_options();
     if (!is_device && is_one_host(identities, engine_.ranks)) {
         char note[EFAPROF_NAME_MAX];
         snprintf(note, sizeof note, "emulated: nic: provider %s on one host", options_.provider);

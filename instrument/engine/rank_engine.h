@@ -52,6 +52,7 @@ public:
 private:
     bool is_posting() const { return options_.path == Path::Gdaki; }
     void start(const Identity *identities);
+    void record_options() const;
     void mark(efaprof_phase phase);
     void enter(efaprof_phase phase);
     void computed(efaprof_compute what);

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cffi import FFI
 
 from efaprof.errors import EfaprofError
 from efaprof.instrument.ops.engine import load
+from efaprof.trace.layers import DispatchPath
+
+if TYPE_CHECKING:
+    from efaprof.instrument.ops.engine import EngineOptions
 
 _FFI = FFI()
 _FFI.cdef("""
 struct efaprof_bulk;
-struct efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated);
+struct efaprof_bulk *efaprof_bulk_open(uint32_t rank, uint32_t ranks, const char *emulated,
+                                       const char *options);
 void efaprof_bulk_begin_step(struct efaprof_bulk *bulk, uint32_t step, int kind);
 void efaprof_bulk_end_step(struct efaprof_bulk *bulk);
 void efaprof_bulk_enter(struct efaprof_bulk *bulk, uint32_t layer, int phase);
@@ -25,10 +30,12 @@ uint32_t efaprof_moe_version(void);
 class BulkRecords:
     """One rank's records; for one thread."""
 
-    def __init__(self, rank: int, ranks: int, emulated: str | None) -> None:
+    def __init__(self, options: EngineOptions, emulated: str | None) -> None:
         self._lib: Any = load(_FFI)
         text = emulated.encode() if emulated else _FFI.NULL
-        self._bulk = self._lib.efaprof_bulk_open(rank, ranks, text)
+        words = {name: getattr(options, name) for name in ("ranks", "tokens", "hidden", "topk", "experts", "dtype")}
+        said = " ".join(f"{name}={value}" for name, value in (words | {"path": DispatchPath.DENSE}).items())
+        self._bulk = self._lib.efaprof_bulk_open(options.rank, options.ranks, text, said.encode())
         if self._bulk == _FFI.NULL:
             raise EfaprofError("out of memory")
 

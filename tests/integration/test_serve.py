@@ -95,6 +95,8 @@ def test_decode_steps_of_a_served_model_are_split_and_prefill_is_counted_apart(p
     found = layers(document)
     assert sum(found.values()) == pytest.approx(document["wall_us"]["value"])
     assert all(found[layer] > 0 for layer in ("compute", "kernel", "ring", "proxy", "libfabric", "nic"))
+    options = {"ranks": 2, "hidden": 32, "topk": 2, "experts": 4, "channels": 4, "path": "proxy", "provider": "tcp"}
+    assert options.items() <= document["run"]["fingerprint"].items()
     assert document["drops"] == 0
     assert document["unmatched"] == {}
     assert {"kernel: a CPU thread", "nic: provider tcp on one host"} <= set(document["run"]["emulated"])
@@ -139,6 +141,8 @@ def test_the_dense_arm_has_neither_ring_nor_proxy(dense):
     assert found["skew"] > 0  # now one rank is late, now the other
     assert sum(found.values()) == pytest.approx(document["wall_us"]["value"])
     assert document["run"]["emulated"] == ["nic: gloo on one host"]
+    assert document["run"]["fingerprint"]["path"] == "dense"
+    assert document["run"]["fingerprint"]["hidden"] == 32
 
 
 def test_the_gdaki_arm_has_no_host_stage(gdaki):
