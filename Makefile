@@ -73,6 +73,10 @@ $(VENV)/.demo-tools: $(VENV)/.installed
 demo: $(VENV)/.demo-tools ## record, attribute and show the dispatch path, without GPU and EFA
 	@BIN=$(BIN) examples/demo.sh
 
+.PHONY: experiment
+experiment: $(VENV)/.test-tools ## serving arms over load: their tax, and the layers that it lies in (about 15 minutes)
+	$(BIN)/python bench/experiment.py -o $(or $(OUT),experiment-$(shell date +%Y%m%d-%H%M%S)) $(ARGS)
+
 .PHONY: test
 test: native ## the test suite; ARGS=… goes to pytest
 	EFAPROF_BUILD_DIR=$(CURDIR)/$(BUILD) $(BIN)/python -m pytest -q $(ARGS)
