@@ -62,6 +62,8 @@ class Recorder:
             self._started = time.monotonic()
             _allow_many_files()
         except BaseException:
+            if self._live is not None:
+                self._live.close()
             self._close_own_ring()
             self._workspace.remove()
             raise

@@ -59,3 +59,18 @@ def test_the_program_s_own_exit_code_and_output_are_left_alone(tmp_path):
     screen.expect(pexpect.EOF)
     screen.close()
     assert screen.exitstatus == 7
+
+
+def test_a_program_that_cannot_be_started_leaves_the_terminal_as_it_was(tmp_path):
+    program = tmp_path / "broken"
+    program.write_bytes(b"\x7fELF but no more")
+    program.chmod(0o700)
+    screen = pexpect.spawn(
+        sys.executable, ["-m", "efaprof", "record", "--live", "--", str(program)], cwd=str(tmp_path), timeout=60,
+        encoding="utf-8", dimensions=(40, 120),
+    )  # fmt: skip
+    screen.expect(pexpect.EOF)
+    screen.close()
+    assert screen.exitstatus == 126
+    taken, given_back = screen.before.rfind("\x1b[1;"), screen.before.rfind("\x1b[r")
+    assert given_back >= taken  # the scrolling region, if one was set at all
