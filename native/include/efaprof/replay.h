@@ -69,8 +69,8 @@ struct efaprof_scenario {
 // Times of `asked` nodes in each of n scenarios: times[i·n + s] of node asked[i]. Nodes with frozen[i] != 0 stay where
 // they were recorded. 0, -1 when out of memory.
 EFAPROF_API int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                                     const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
-                                     uint64_t asked_n, int64_t *times);
+                                      const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
+                                      uint64_t asked_n, int64_t *times);
 
 #ifdef __cplusplus
 }
