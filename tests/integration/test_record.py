@@ -41,7 +41,7 @@ def test_the_manifest_says_what_was_recorded(tmp_path):
     assert said["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert said["pid"] in written(run).pids
     assert said["clock"] in {"tsc", "monotonic"}
-    assert {probe["name"] for probe in said["probes"]} == {"libfabric", "nic", "nvtx", "cpu", "python"}
+    assert {probe["name"] for probe in said["probes"]} == {"libfabric", "nic", "nvtx", "cuda", "cpu", "python"}
     assert said["options"]["nic_interval_s"] == 0.02
     assert said["drain"]["rings"] >= 2
     assert said["fingerprint"]["cpus"] == len(os.sched_getaffinity(0))
@@ -124,7 +124,7 @@ def test_environment_directory_umask_and_descriptors_are_the_users(tmp_path):
 
     recorded = run((*EFAPROF, "record", "-q", "-o", str(tmp_path / "r"), *bare))
     ours = ["EFAPROF_BUFFER_TOTAL", "EFAPROF_RING_DIR", "EFAPROF_RUN_DIR", "EFAPROF_SPILL_DIR", "LD_PRELOAD",
-            "NVTX_INJECTION64_PATH"]  # fmt: skip
+            "NVTX_INJECTION64_PATH", "FI_HOOK", "FI_PROVIDER_PATH"]  # fmt: skip
     for name in ours:
         recorded = recorded.replace(f"'{name}', ", "")
     assert recorded == run(bare)
