@@ -4,20 +4,9 @@
 
 namespace efaprof::dispatch {
 
-namespace {
-
-uint32_t power_of_two(uint32_t least) {
-    uint32_t value = 1;
-    while (value < least)
-        value *= 2;
-    return value;
-}
-
-} // namespace
-
 void open_queues(Engine &engine, const Options &options, GdaQueuePair &pair) {
     map_memory(engine);
-    uint32_t most = power_of_two((options.shape.ranks + 1) * options.window);
+    auto most = static_cast<uint32_t>(protocol::power_of_two((options.shape.ranks + 1) * options.window));
     GdaOptions wanted = {options.posting.queues, options.posting.counts,
                          options.posting.send_queue != 0 ? options.posting.send_queue : options.window, most};
     FabricOptions fabric = {};

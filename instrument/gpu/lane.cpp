@@ -12,13 +12,6 @@ namespace efaprof::dispatch {
 
 namespace {
 
-uint64_t power_of_two(uint64_t least) {
-    uint64_t value = 1;
-    while (value < least)
-        value *= 2;
-    return value;
-}
-
 gpu::Fence fence_of(SignalMode mode) {
     return mode == SignalMode::Fence        ? gpu::Fence::EveryTail
            : mode == SignalMode::FenceBatch ? gpu::Fence::FirstTail
@@ -41,6 +34,7 @@ gpu::Setup GpuLane::setup_for(const Engine &engine, const Options &options, uint
     setup.has_sequenced_puts = options.signal == SignalMode::Imm;
     setup.has_imm = engine.has_imm;
     setup.has_stamps = options.has_stamps;
+    setup.takes_turns = options.takes_turns;
     setup.memory = engine.memory;
     setup.commands = engine.commands;
     setup.ring_capacity = engine.ring_capacity;
@@ -78,7 +72,7 @@ void GpuLane::close() {
 void GpuLane::make_journal(const Reach &reach, double ticks_per_ns) {
     journal_.depth = reach.phases;
     journal_.handed = make<Handover>(engine_->word_index(engine_->ranks, 0) * reach.phases);
-    uint64_t moves = power_of_two(reach.commands);
+    uint64_t moves = protocol::power_of_two(reach.commands);
     journal_.moves = make<Move>(moves);
     journal_.move_mask = moves - 1;
     journal_.clock = {0, 0, ticks_per_ns};

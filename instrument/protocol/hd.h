@@ -105,6 +105,14 @@ EFAPROF_HD uint64_t fetch_add(uint64_t *word, uint64_t amount) {
 #endif
 }
 
+// The least that is not below.
+EFAPROF_HD uint64_t power_of_two(uint64_t least) {
+    uint64_t value = 1;
+    while (value < least)
+        value *= 2;
+    return value;
+}
+
 EFAPROF_HD uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
 }

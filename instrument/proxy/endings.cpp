@@ -9,20 +9,13 @@ namespace {
 
 constexpr uint64_t QUEUE = 8192;
 
-uint64_t power_of_two(uint64_t least) {
-    uint64_t value = 1;
-    while (value < least)
-        value *= 2;
-    return value;
-}
-
 } // namespace
 
 Endings::Endings(Engine &engine, uint64_t most, bool is_told)
     : engine_(engine), receiver_(engine),
       // One look without immediates can find a signal of every (source, channel) as well.
       most_(most + (engine.has_imm ? 0 : engine.word_index(engine.ranks, 0))), is_told_(is_told),
-      events_(power_of_two(QUEUE + most_)) {}
+      events_(protocol::power_of_two(QUEUE + most_)) {}
 
 void Endings::scan(uint64_t now) {
     receiver_.scan([&](uint32_t imm) { note({nullptr, imm, now}); });

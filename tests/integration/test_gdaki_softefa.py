@@ -10,10 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 from softefa_runs import need_softefa, on_softefa, wheel_folder
 
-from efaprof import native
+from efaprof import native, report
 from efaprof.errors import EfaprofError
 from efaprof.report.diff_json import SCHEMA
 
@@ -151,6 +152,8 @@ def test_the_proxy_runs_replay_predicts_the_sign_of_the_saving(runs):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["schema"] == SCHEMA
+    schema = Path(report.__file__).parent / "schemas" / "efaprof.diff.1.json"
+    jsonschema.Draft202012Validator(json.loads(schema.read_text())).validate(document)
     paths = document["paths"]
     predicted, measured, fence, unfenced = paths["savings"]
     assert paths["is_sign_right"] is True
