@@ -99,6 +99,7 @@ struct Setup {
     bool has_sequenced_puts; // puts and notices carry immediates
     bool has_imm;            // signals do
     bool has_stamps;
+    bool takes_turns;        // every other step without stamps, for what they cost
     bool is_model;           // of somebody else's: no steps of our own
     uint64_t stamp_capacity; // a power of two
 

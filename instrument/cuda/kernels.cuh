@@ -219,8 +219,7 @@ __global__ void dispatch(const __grid_constant__ Kernel k, uint32_t layer) {
     __syncthreads();
     if (threadIdx.x >= WARP) return;
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
-    warp.stamp_at(STAMP_DISPATCH_BEGIN, begin);
-    if (warp.barrier(0) && warp.notices() && warp.tokens() && warp.tails(0)) warp.wait_tails();
+    if (warp.barrier(0, begin) && warp.notices() && warp.tokens() && warp.tails(0)) warp.wait_tails();
     uint64_t end = now_ns();
     warp.stamp_at(STAMP_DISPATCH_END, end);
     warp.save();
@@ -331,8 +330,7 @@ __global__ void combine(const __grid_constant__ Kernel k, uint32_t layer) {
     uint64_t begin = now_ns();
     if (has_fault(k)) return;
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
-    warp.stamp_at(STAMP_COMBINE_BEGIN, begin);
-    if (warp.barrier(1) && warp.sums() && warp.flush() && warp.tails(1)) warp.wait_tails();
+    if (warp.barrier(1, begin) && warp.sums() && warp.flush() && warp.tails(1)) warp.wait_tails();
     uint64_t end = now_ns();
     warp.stamp_at(STAMP_COMBINE_END, end);
     warp.save();

@@ -26,8 +26,9 @@ struct Lane {
     cudaStream_t stream;
     cudaStream_t callers; // where the last step of a model's ended
     bool has_callers;
-    cudaGraph_t graph;
-    cudaGraphExec_t step;
+    cudaGraph_t graphs[2];
+    cudaGraphExec_t steps[2]; // the second without stamps, where steps take turns
+    uint64_t launched;
     void *owned[32]; // device memory
     uint32_t owned_count;
     void *hosted[16]; // pinned memory of our own
@@ -153,17 +154,17 @@ template <typename Kernel> const char *load(Kernel kernel) {
     return check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
 }
 
-template <bool STAMPS> const char *capture(Lane &lane) {
+template <bool STAMPS> const char *capture(Lane &lane, cudaGraph_t &graph, cudaGraphExec_t &step) {
     auto payload_bytes = static_cast<int>(protocol::payload_bytes(lane.setup.shape));
     EFAPROF_CUDA(cudaFuncSetAttribute(verify<STAMPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, payload_bytes));
     EFAPROF_CUDA(cudaStreamBeginCapture(lane.stream, cudaStreamCaptureModeThreadLocal));
     for (uint32_t layer = 0; layer < lane.setup.layers; layer++)
         enqueue_layer<STAMPS>(lane, layer);
     end_step<<<1, 1, 0, lane.stream>>>(lane.kernel);
-    EFAPROF_CUDA(cudaStreamEndCapture(lane.stream, &lane.graph));
-    EFAPROF_CUDA(cudaGraphInstantiate(&lane.step, lane.graph, 0));
+    EFAPROF_CUDA(cudaStreamEndCapture(lane.stream, &graph));
+    EFAPROF_CUDA(cudaGraphInstantiate(&step, graph, 0));
     // Loaded now: a kernel that is loaded while another one spins for it would never start.
-    EFAPROF_CUDA(cudaGraphUpload(lane.step, lane.stream));
+    EFAPROF_CUDA(cudaGraphUpload(step, lane.stream));
     EFAPROF_TRY(load(exchange_clocks));
     EFAPROF_CUDA(cudaStreamSynchronize(lane.stream));
     return nullptr;
@@ -195,7 +196,9 @@ const char *build(Lane &lane) {
     EFAPROF_TRY(pin_all(lane));
     if (lane.setup.is_model) lane.kernel.spans = nullptr; // one graph may run for any number of layers
     if (lane.setup.is_model) return load_model(lane);
-    return lane.setup.has_stamps ? capture<true>(lane) : capture<false>(lane);
+    if (!lane.setup.has_stamps) return capture<false>(lane, lane.graphs[0], lane.steps[0]);
+    EFAPROF_TRY(capture<true>(lane, lane.graphs[0], lane.steps[0]));
+    return lane.setup.takes_turns ? capture<false>(lane, lane.graphs[1], lane.steps[1]) : nullptr;
 }
 
 int64_t monotonic_ns() {
@@ -219,7 +222,8 @@ const char *open_lane(const Setup *setup, Lane **lane) {
 }
 
 const char *launch_step(Lane *lane) {
-    return check(cudaGraphLaunch(lane->step, lane->stream), "cudaGraphLaunch");
+    return check(cudaGraphLaunch(lane->steps[lane->setup.takes_turns ? lane->launched++ % 2 : 0], lane->stream),
+                 "cudaGraphLaunch");
 }
 
 const StepDone *done_of(const Lane *lane) {
@@ -278,8 +282,10 @@ bool is_idle(Lane *lane) {
 
 void close_lane(Lane *lane) {
     cudaStreamSynchronize(lane->stream);
-    if (lane->step != nullptr) cudaGraphExecDestroy(lane->step);
-    if (lane->graph != nullptr) cudaGraphDestroy(lane->graph);
+    for (int i = 0; i < 2; i++) {
+        if (lane->steps[i] != nullptr) cudaGraphExecDestroy(lane->steps[i]);
+        if (lane->graphs[i] != nullptr) cudaGraphDestroy(lane->graphs[i]);
+    }
     for (uint32_t i = 0; i < lane->registered_count; i++)
         cudaHostUnregister(lane->registered[i]);
     for (uint32_t i = 0; i < lane->hosted_count; i++)

@@ -99,7 +99,7 @@ __global__ void add_up(const __grid_constant__ Kernel k, const __nv_bfloat16 *an
 template <template <bool> class CarrierOf> __global__ void part(const __grid_constant__ Kernel k) {
     if (has_fault(k)) return;
     IssuingWarp<CarrierOf, false> warp(k, 0);
-    if (warp.barrier(0)) warp.flush();
+    if (warp.barrier(0, 0)) warp.flush();
     warp.save();
 }
 

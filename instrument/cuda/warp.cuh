@@ -16,7 +16,7 @@ template <template <bool> class CarrierOf, bool STAMPS> class IssuingWarp {
 public:
     __device__ IssuingWarp(const Kernel &k, uint32_t layer)
         : k_(k), s_(k.setup), layer_(layer), channels_(k.setup.shape.channels), ranks_(k.setup.shape.ranks),
-          carrier_(k, layer), stamper_(k), phases_(k.state->phases) {}
+          carrier_(k, layer), stamper_(k), phases_(k.state->phases), last_(k.state->last) {}
 
     __device__ uint32_t head() const { return static_cast<uint32_t>(carrier_.head()); }
     __device__ void stamp(StampKind kind, uint32_t value) {
@@ -26,14 +26,20 @@ public:
         if (lane() == 0) stamper_.stamp(kind, head(), time, layer_);
     }
 
-    // Tells every peer that this rank has come here, and waits until they all have: begins a phase. One that follows
-    // its like uses the same signal bodies: none may be on its way any more.
-    __device__ bool barrier(uint32_t combine) {
-        if (k_.state->last == combine + 1 && complete() == GAVE_UP) return false;
-        if (lane() == 0) k_.state->last = combine + 1;
+    // Tells every peer that this rank has come here, and waits until they all have: begins a phase, at `begin` (0: it
+    // is not stamped). One that follows its like uses the same signal bodies: none may be on its way any more.
+    __device__ bool barrier(uint32_t combine, uint64_t begin) {
+        uint32_t first = head();
+        if (last_ == combine + 1 && complete() == GAVE_UP) return false;
+        last_ = combine + 1;
         phases_++;
         if (!signals(EFAPROF_BARRIER, channels_, channels_ + 1, combine, false)) return false;
-        if (lane() == 0) k_.state->barriers += ranks_ - 1;
+        if (lane() == 0) {
+            k_.state->barriers += ranks_ - 1;
+            // Only now: what it needs of the state is still on its way when the first command goes out.
+            if (begin != 0)
+                stamper_.stamp(combine == 0 ? STAMP_DISPATCH_BEGIN : STAMP_COMBINE_BEGIN, first, begin, layer_);
+        }
         return wait_signals(WaitFor::Barrier, channels_, channels_ + 1);
     }
 
@@ -122,6 +128,7 @@ public:
         carrier_.save();
         if (lane() != 0) return;
         k_.state->phases = phases_;
+        k_.state->last = last_;
         stamper_.save();
     }
 
@@ -235,6 +242,7 @@ private:
     CarrierOf<STAMPS> carrier_;
     Stamper<STAMPS> stamper_;
     uint64_t phases_;
+    uint32_t last_;
 };
 
 } // namespace efaprof::gpu

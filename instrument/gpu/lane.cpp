@@ -34,6 +34,7 @@ gpu::Setup GpuLane::setup_for(const Engine &engine, const Options &options, uint
     setup.has_sequenced_puts = options.signal == SignalMode::Imm;
     setup.has_imm = engine.has_imm;
     setup.has_stamps = options.has_stamps;
+    setup.takes_turns = options.takes_turns;
     setup.memory = engine.memory;
     setup.commands = engine.commands;
     setup.ring_capacity = engine.ring_capacity;

@@ -20,13 +20,6 @@ void stop_running() {
     running->stop();
 }
 
-uint64_t stamp_capacity(uint64_t least) {
-    uint64_t value = 1;
-    while (value < least)
-        value *= 2;
-    return value;
-}
-
 int compare(const void *left, const void *right) {
     uint32_t a = *static_cast<const uint32_t *>(left), b = *static_cast<const uint32_t *>(right);
     return a < b ? -1 : a > b;
@@ -46,7 +39,7 @@ GpuSteps::GpuSteps(Engine &engine, const Job &job)
     setup.compute_ns = options_.compute_ns + options_.late_ns[engine.rank];
     if (options_.corrupt_step >= 0 && engine.rank == 0)
         setup.corrupt_step = static_cast<uint64_t>(options_.corrupt_step);
-    setup.stamp_capacity = stamp_capacity(4ull * gpu::STAMPS_OF_LAYER * options_.layers);
+    setup.stamp_capacity = protocol::power_of_two(4ull * gpu::STAMPS_OF_LAYER * options_.layers);
     lane_.open(engine, setup, job.ticks_per_ns, reach(), options_.warmup);
     running = &lane_;
     call_before_exit(stop_running);
@@ -217,15 +210,34 @@ void GpuSteps::check_arrived(uint32_t step, uint32_t src) const {
     free(expected);
 }
 
+// Median and 99th percentile of the durations of every `stride`-th step from `first` on; sorts them.
+GpuSteps::Spread GpuSteps::spread(uint32_t phase, uint32_t first, uint32_t stride) const {
+    auto *some = make<uint32_t>(size_t{options_.steps} * options_.layers);
+    size_t count = 0;
+    for (uint32_t step = first; step < options_.steps; step += stride) {
+        for (uint32_t layer = 0; layer < options_.layers; layer++)
+            some[count++] = durations_[phase][size_t{step} * options_.layers + layer];
+    }
+    Spread found = {};
+    if (count != 0) {
+        qsort(some, count, sizeof *some, compare);
+        found = {some[count / 2], some[count - 1 - count / 100]};
+    }
+    free(some);
+    return found;
+}
+
 GpuTimes GpuSteps::times() const {
-    size_t count = size_t{options_.steps} * options_.layers;
     GpuTimes times = {};
-    uint32_t *p50[] = {&times.dispatch_p50_ns, &times.combine_p50_ns},
-             *p99[] = {&times.dispatch_p99_ns, &times.combine_p99_ns};
-    for (int phase = 0; phase < 2; phase++) {
-        qsort(durations_[phase], count, sizeof(uint32_t), compare);
-        *p50[phase] = durations_[phase][count / 2];
-        *p99[phase] = durations_[phase][count - 1 - count / 100];
+    uint32_t stride = options_.takes_turns ? 2 : 1, stamped = options_.takes_turns ? options_.warmup % 2 : 0;
+    Spread dispatch = spread(0, stamped, stride), combine = spread(1, stamped, stride);
+    times.dispatch_p50_ns = dispatch.p50;
+    times.dispatch_p99_ns = dispatch.p99;
+    times.combine_p50_ns = combine.p50;
+    times.combine_p99_ns = combine.p99;
+    if (options_.takes_turns) {
+        times.bare_dispatch_p50_ns = spread(0, 1 - stamped, stride).p50;
+        times.bare_combine_p50_ns = spread(1, 1 - stamped, stride).p50;
     }
     times.clock_error_ns = static_cast<uint32_t>(lane_.clock().error_ns());
     times.clock_samples = lane_.clock().samples();

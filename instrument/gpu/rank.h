@@ -21,6 +21,10 @@ public:
     GpuTimes times() const;
 
 private:
+    struct Spread {
+        uint32_t p50, p99; // ns
+    };
+    Spread spread(uint32_t phase, uint32_t first, uint32_t stride) const;
     GpuLane::Reach reach() const;
     void run_step(uint32_t step);
     void wait_done(uint32_t step);

@@ -12,6 +12,7 @@ namespace efaprof::dispatch {
 // Of the kernels of a rank on a GPU, over all counted layers.
 struct GpuTimes {
     uint32_t dispatch_p50_ns, dispatch_p99_ns, combine_p50_ns, combine_p99_ns;
+    uint32_t bare_dispatch_p50_ns, bare_combine_p50_ns; // of the steps without stamps, where they take turns
     uint32_t clock_error_ns, clock_samples;
     double clock_drift_ppm;
     uint64_t violations; // events that came before their cause, on the clocks as fitted

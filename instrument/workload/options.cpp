@@ -30,7 +30,8 @@ constexpr const char *HELP =
     "  --drain N               commands posted before completions get their turn\n"
     "  --more                  posts that follow each other share a doorbell (FI_MORE)\n"
     "  --pin                   threads stay on the NUMA node of the GPU\n"
-    "  --no-stamps             no stamps in the GPU's kernels, for what they cost\n"
+    "  --no-stamps             no stamps in the GPU's kernels\n"
+    "  --stamps-in-turns       only in every other step, for what they cost; for runs that are not recorded\n"
     "  --ring N --window N     commands in the ring, operations in flight (powers of two)\n"
     "  --path PATH             proxy: a proxy posts; gdaki: the kernel posts work queue entries by itself (EFA)\n"
     "  --queues SOURCE         gdaki: libfabric (efa gda ops), verbs, or auto: the first that is there\n"
@@ -224,6 +225,7 @@ enum Code {
     MORE,
     PIN,
     NO_STAMPS,
+    TAKE_TURNS,
     WINDOW_CODE,
     INJECT,
     LATE,
@@ -261,6 +263,7 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"more", no_argument, nullptr, MORE},
                                    {"pin", no_argument, nullptr, PIN},
                                    {"no-stamps", no_argument, nullptr, NO_STAMPS},
+                                   {"stamps-in-turns", no_argument, nullptr, TAKE_TURNS},
                                    {"window", required_argument, nullptr, WINDOW_CODE},
                                    {"inject", required_argument, nullptr, INJECT},
                                    {"late", required_argument, nullptr, LATE},
@@ -317,6 +320,7 @@ void take(Options &options, int code, const char *text) {
     case MORE: options.has_more = true; break;
     case PIN: options.is_pinned = true; break;
     case NO_STAMPS: options.has_stamps = false; break;
+    case TAKE_TURNS: options.takes_turns = true; break;
     case RING: options.ring = power_of_two("ring", text, 2, 1 << 20); break;
     case WINDOW_CODE: options.window = power_of_two("window", text, 1, protocol::WINDOW / 2); break;
     case TIMEOUT: options.timeout_s = number32("timeout", text, 1, 3600); break;

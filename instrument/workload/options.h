@@ -49,8 +49,9 @@ struct Options {
     uint32_t drain = 32;     // commands posted before completions get their turn
     bool has_more = false;   // several posts share a doorbell
     Device device = Device::Cpu;
-    bool has_stamps = true; // of a GPU's kernels
-    bool is_pinned = false; // threads stay on the GPU's NUMA node
+    bool has_stamps = true;   // of a GPU's kernels
+    bool takes_turns = false; // every other step without them
+    bool is_pinned = false;   // threads stay on the GPU's NUMA node
     Path path = Path::Proxy;
     Posting posting;
     Inject inject = {};

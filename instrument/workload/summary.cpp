@@ -56,10 +56,14 @@ void print_gpu_json(const Job &job) {
     GpuTimes times = worst_times(job);
     printf(", \"gpu\": {\"stamps\": %s, \"dispatch_us\": {\"p50\": %.3f, \"p99\": %.3f}, \"combine_us\": {\"p50\": "
            "%.3f, \"p99\": %.3f}, \"clock_error_ns\": %u, \"clock_samples\": %u, \"clock_drift_ppm\": %.3f, "
-           "\"violations\": %" PRIu64 "}",
+           "\"violations\": %" PRIu64,
            job.options.has_stamps ? "true" : "false", times.dispatch_p50_ns / 1e3, times.dispatch_p99_ns / 1e3,
            times.combine_p50_ns / 1e3, times.combine_p99_ns / 1e3, times.clock_error_ns, times.clock_samples,
            times.clock_drift_ppm, times.violations);
+    if (job.options.takes_turns)
+        printf(", \"without_stamps\": {\"dispatch_us\": {\"p50\": %.3f}, \"combine_us\": {\"p50\": %.3f}}",
+               times.bare_dispatch_p50_ns / 1e3, times.bare_combine_p50_ns / 1e3);
+    printf("}");
 }
 
 } // namespace
