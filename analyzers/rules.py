@@ -193,9 +193,10 @@ RULES: tuple[Rule, ...] = (
                 _below("message_rate", 0.70),
                 # On the path, yet nothing is saved without it: something beside it is as slow.
                 WhenKnown(_at_least("delta_issue_upper", 0.15)),
-                # Neither the wire's part of the path nor what ordering costs is larger.
+                # Neither the wire's part of the path nor what ordering or the receiver costs is as large.
                 WhenKnown(_at_least("issue_share", 1.0, over="nic_share")),
                 WhenKnown(_below("delta_fence", 0.80, over="delta_issue_upper")),
+                WhenKnown(_below("delta_receive", 0.80, over="delta_issue_upper")),
                 WITNESS,
             )
         ),
@@ -210,8 +211,9 @@ RULES: tuple[Rule, ...] = (
         "receiver-bound",
         AllOf(
             (
-                # The wire's part of the path is not larger.
+                # Neither the wire's part of the path nor what issuing costs is as large.
                 WhenKnown(_at_least("receive_wait_share", 1.0, over="nic_share")),
+                WhenKnown(_below("delta_issue_upper", 0.80, over="delta_receive")),
                 AnyOf(
                     (
                         _at_least("delta_receive", 0.30),

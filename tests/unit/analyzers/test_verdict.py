@@ -40,7 +40,14 @@ def test_a_kernel_that_issues_most_of_the_time_is_a_witness_too():
     assert decide(known(**slow, kernel_busy=0.2)).path == "inconclusive"
 
 
-@pytest.mark.parametrize("larger", [{"nic_share": 0.6}, {"delta_fence": (0.36, 0.40), "delta_issue_upper": 0.4}])
+@pytest.mark.parametrize(
+    "larger",
+    [
+        {"nic_share": 0.6},
+        {"delta_fence": (0.36, 0.40), "delta_issue_upper": 0.4},
+        {"delta_receive": (0.36, 0.40), "delta_issue_upper": 0.4},
+    ],
+)
 def test_issuing_is_not_named_where_the_wire_or_ordering_takes_as_much(larger):
     slow = {**QUIET_WIRE, "issue_share": 0.4, "delta_issue": 0.4, "proxy_busy": 0.9}
     assert decide(known(**slow)).path == "issue-bound"
