@@ -132,7 +132,7 @@ def test_parquet_of_the_whole_run_is_what_the_run_keeps(run: Run, tmp_path: Path
     assert pl.read_parquet(run.path / "ops.parquet").height == TRAFFIC.operations
 
 
-TABLES = ("ops", "arrivals", "reads", "counters", "spans", "processes", "threads", "objects")
+TABLES = ("ops", "arrivals", "reads", "counters", "spans", "device_work", "processes", "threads", "objects")
 
 
 @pytest.mark.parametrize("form", [Format.PARQUET, Format.CSV])
