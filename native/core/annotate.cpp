@@ -47,8 +47,10 @@ void step_began(uint64_t name, efaprof_source source) {
             publish(room, 1);
         }
     }
-    if (settings.steps != 0 && own > settings.warm_up + settings.steps)
-        turn(*process, EFAPROF_PAUSE_NONE, EFAPROF_PAUSE_OVER);
+    const bool is_last = settings.steps != 0 && own > settings.warm_up + settings.steps;
+    if (!is_last || __atomic_load_n(process->paused, __ATOMIC_RELAXED) != EFAPROF_PAUSE_NONE) return;
+    __atomic_store_n(paused_at(*process), now(), __ATOMIC_RELAXED);
+    turn(*process, EFAPROF_PAUSE_NONE, EFAPROF_PAUSE_OVER);
 }
 
 // ---- rank -----------------------------------------------------------------------------------------

@@ -16,17 +16,17 @@ namespace efaprof {
 
 static Process g_unknown; // generation 0
 static uint32_t g_generations;
-static uint32_t g_paused[2]; // where there is no control file
+alignas(8) static uint32_t g_paused[4]; // where there is no control file
 
 Process *g_process = &g_unknown;
 
 // In assembly, as compilers differ in whether they make a unique symbol of anything.
 __asm__(".pushsection .bss\n"
-        ".balign 4\n"
+        ".balign 8\n"
         ".globl efaprof_here\n"
         ".type efaprof_here, %gnu_unique_object\n"
-        ".size efaprof_here, 8\n"
-        "efaprof_here: .zero 8\n"
+        ".size efaprof_here, 16\n"
+        "efaprof_here: .zero 16\n"
         ".popsection\n");
 
 void boot_id_read(uint64_t into[2]) {

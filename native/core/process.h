@@ -44,6 +44,7 @@ extern Process *g_process; // never NULL
 struct Here {
     uint32_t stopped;    // 1 while the program wants nothing of this process recorded
     uint32_t steps_from; // enum efaprof_source whose steps count: of the first that had one
+    uint64_t stopped_at; // ticks
 };
 extern "C" __attribute__((visibility("default"))) Here efaprof_here;
 
@@ -62,8 +63,8 @@ inline Process *process_now() {
 void boot_id_read(uint64_t into[2]);
 
 // The run's control file. Its first word is an enum efaprof_pause_state, its second the steps that one process has
-// begun, the most of any. It lies where every process of the run can see it: in spill_dir (the run directory), else in
-// ring_dir. NULL when there is none.
+// begun, the most of any; the next two are the ticks when recording was paused. It lies where every process of the run
+// can see it: in spill_dir (the run directory), else in ring_dir. NULL when there is none.
 constexpr const char *kControlName = "control";
 uint32_t *control_map(const char *ring_dir, const char *spill_dir, bool create);
 

@@ -300,8 +300,10 @@ int efaprof_recording(void) {
 
 void efaprof_pause(int paused) {
     Process *process = process_find();
-    if (process != nullptr && process->recording != 0)
-        __atomic_store_n(process->paused, static_cast<uint32_t>(paused), __ATOMIC_RELEASE);
+    if (process == nullptr || process->recording == 0) return;
+    if (paused != EFAPROF_PAUSE_NONE && __atomic_load_n(process->paused, __ATOMIC_RELAXED) == EFAPROF_PAUSE_NONE)
+        __atomic_store_n(paused_at(*process), now(), __ATOMIC_RELAXED);
+    __atomic_store_n(process->paused, static_cast<uint32_t>(paused), __ATOMIC_RELEASE);
 }
 
 uint32_t efaprof_paused(void) {
@@ -316,6 +318,7 @@ uint32_t efaprof_steps_begun(void) {
 }
 
 void efaprof_stop(int stopped) {
+    if (stopped != 0) __atomic_store_n(&efaprof_here.stopped_at, now(), __ATOMIC_RELAXED);
     __atomic_store_n(&efaprof_here.stopped, stopped != 0 ? 1u : 0u, __ATOMIC_RELEASE);
 }
 

@@ -77,6 +77,21 @@ inline bool recording() {
            __atomic_load_n(&efaprof_here.stopped, __ATOMIC_RELAXED) == 0;
 }
 
+inline uint64_t *paused_at(const Process &process) {
+    return reinterpret_cast<uint64_t *>(process.paused + 2);
+}
+
+// Was what happened at this time wanted? For what is told late: recording may have ended since.
+inline bool wanted_at(uint64_t ticks) {
+    const Process *process = process_now();
+    if (process->recording == 0) return false;
+    const uint32_t paused = __atomic_load_n(process->paused, __ATOMIC_ACQUIRE);
+    if (paused == EFAPROF_PAUSE_WARM_UP) return false;
+    if (paused != EFAPROF_PAUSE_NONE && ticks >= __atomic_load_n(paused_at(*process), __ATOMIC_RELAXED)) return false;
+    return __atomic_load_n(&efaprof_here.stopped, __ATOMIC_ACQUIRE) == 0 ||
+           ticks < __atomic_load_n(&efaprof_here.stopped_at, __ATOMIC_RELAXED);
+}
+
 uint64_t name(const char *text, uint64_t bytes);
 
 } // namespace efaprof

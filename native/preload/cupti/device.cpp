@@ -65,6 +65,7 @@ static uint64_t kernel_name(const char *text) {
 
 static void write_device(efaprof_device record, uint8_t what, uint32_t device, uint64_t begin, uint64_t end) {
     if (begin == 0 || end < begin) return; // CUPTI could not tell when it ran
+    if (!wanted_at(begin)) return;         // it tells late: recording may have ended since
     const uint64_t dur = end - begin;
     record.h = {end, dur > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(dur),
                 EFAPROF_KIND(EFAPROF_SHAPE_DEVICE, what), static_cast<uint16_t>(device)};
@@ -173,7 +174,7 @@ void take_buffer(CUcontext context, uint32_t stream, uint8_t *buffer, size_t, si
     CUpti_Activity *activity = nullptr;
     Whole whole = {};
     while (valid != 0 && g_api->next_record(buffer, valid, &activity) == CUPTI_SUCCESS)
-        if (recording()) write_activity(activity, whole);
+        write_activity(activity, whole);
     finish(whole);
     tell_dropped(context, stream);
     free(buffer);
