@@ -10,6 +10,7 @@ import pytest
 from recording import efaprof, manifest, the_run
 from trace_processor import load
 
+from efaprof import native
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
 
@@ -52,6 +53,15 @@ def test_a_graph_is_told_as_a_whole_with_the_call_that_launched_it(program, tmp_
     # The fake runs a graph when the call has returned: on one clock, so the order shows.
     assert (graphs["begin_ns"] >= calls["end_ns"]).all()
     assert (graphs["end_ns"] >= graphs["begin_ns"]).all()
+
+
+def test_what_ran_before_recording_was_stopped_is_kept_although_it_is_told_later(program, tmp_path):
+    stopped_at = 4
+    core = {"EFAPROF_CORE": str(native.lib_path())}
+    _, tables = recorded(tmp_path, program, str(STEPS), "stop-at", str(stopped_at), env=core)
+    assert kinds(tables) == {"graph": stopped_at, "kernel": stopped_at}
+    launches = tables.spans.filter(pl.col("what").cast(pl.String).is_in(["graph", "launch"])).collect()
+    assert launches.height == 2 * stopped_at
 
 
 def test_node_detail_tells_each_kernel_by_its_name(program, tmp_path):

@@ -1,5 +1,5 @@
 // A program that "uses CUDA": does what the driver does at cuInit, launches graphs and kernels of the fake libcupti.
-//   fake_cuda_program STEPS [profile-at STEP | abort-at STEP]
+//   fake_cuda_program STEPS [profile-at STEP | abort-at STEP | stop-at STEP]
 // profile-at: a profiler of the program's own asks for CUPTI then, as torch.profiler does; prints what it got.
 #include "fake_cupti.h"
 
@@ -41,12 +41,21 @@ static void profile(void) {
     cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 }
 
+// As efaprof.stop() does: our core library, by the path in the environment.
+static void stop_recording(void) {
+    void *core = dlopen(getenv("EFAPROF_CORE"), RTLD_LAZY);
+    void (*stop)(int) = NULL;
+    if (core) *(void **)&stop = dlsym(core, "efaprof_stop");
+    if (stop) stop(1);
+}
+
 int main(int argc, char **argv) {
     const int steps = argc > 1 ? atoi(argv[1]) : 1, at = argc > 3 ? atoi(argv[3]) : -1;
     const char *what = argc > 3 ? argv[2] : "";
     cu_init();
     for (int step = 0; step < steps; step++) {
         if (step == at && strcmp(what, "profile-at") == 0) profile();
+        if (step == at && strcmp(what, "stop-at") == 0) stop_recording();
         if (step == at && strcmp(what, "abort-at") == 0) {
             fflush(stdout);
             abort();
