@@ -54,7 +54,7 @@ def test_a_run_that_is_not_recorded_leaves_nothing(tmp_path):
 def test_the_exit_code_is_that_of_the_program(tmp_path):
     done = efaprof("bench", "dispatch", *SMALL, "--topk", "17", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == "efaprof-dispatch: --topk 17 is more than the 16 experts\n"
+    assert done.stderr == "efaprof-dispatch: --topk 17 is more than the 16 experts: a token's experts are distinct\n"
 
 
 def test_a_run_that_is_refused_leaves_nothing(tmp_path):
