@@ -46,7 +46,10 @@ int count_gpus() {
 }
 
 int become_control(const char *input) {
-    unsetenv("LD_PRELOAD"); // the daemon is not what is being recorded
+    // The daemon, and the server that it starts, are not what is being recorded.
+    constexpr const char *OF_RECORDERS[] = {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"};
+    for (const char *name : OF_RECORDERS)
+        unsetenv(name);
     int nothing = open("/dev/null", O_RDWR | O_CLOEXEC), ends[2];
     if (nothing < 0 || pipe(ends) != 0) return NOT_THERE;
     if (input != nullptr && write(ends[1], input, strlen(input)) < 0) return NOT_THERE;
