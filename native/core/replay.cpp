@@ -1,5 +1,6 @@
 #include "graph.h"
 
+#include <atomic>
 #include <stdlib.h>
 
 namespace {
@@ -8,108 +9,158 @@ using efaprof::gate_edges;
 using efaprof::NO_TIME;
 using efaprof::Range;
 
-// Scenarios replayed side by side: what they share of a node is read once, and their times fit into the cache.
-constexpr int LANES = 6;
-struct Lanes {
-    int64_t lane[LANES];
-    int64_t &operator[](int at) { return lane[at]; }
-    int64_t operator[](int at) const { return lane[at]; }
+// Scenarios are replayed side by side, N at a time: what they share of a node is read once. Times of a graph that lasts
+// about a second at most are kept in 32 bits, so that all that a report asks for are replayed in one pass.
+template <typename Time, int N> struct Lanes {
+    Time lane[N];
+    Time &operator[](int at) { return lane[at]; }
+    Time operator[](int at) const { return lane[at]; }
 };
-inline Lanes all(int64_t time) {
-    Lanes made;
-    for (int64_t &one : made.lane)
-        one = time;
-    return made;
+template <typename Time> constexpr Time no_time() {
+    return static_cast<Time>(uint64_t{1} << (8 * sizeof(Time) - 1));
 }
+constexpr int64_t NARROW_SPAN = (int64_t{1} << 30) - 1; // a time and a lag of that size add up without wrapping
 
 // A node in its place of the order, with what a replay asks of it side by side; predecessors are places too.
-struct Event {
-    int64_t time;
+template <typename Time> struct Event {
+    Time time;
     int32_t before, also; // -1: none
     uint8_t label;
     int8_t stage;  // -1: no operation's
     bool is_fixed; // stays where it was recorded, or was not recorded
 };
 
-// Memory for the replay of one graph; when the NIC sent what is only kept where it has a limit.
-class Memory {
+// A block of memory that outlives a replay: pages that come from the system have to be cleared, every time.
+class Block {
 public:
-    Memory(const efaprof_graph &graph, bool has_limit) : has_limit_(has_limit) {
-        const uint64_t nodes = graph.nodes + 1, operations = graph.operations + 1;
-        place = static_cast<uint32_t *>(malloc(nodes * sizeof *place));
-        events = static_cast<Event *>(malloc(nodes * sizeof *events));
-        times = static_cast<Lanes *>(malloc(nodes * sizeof *times));
-        if (!has_limit) return;
-        departs = static_cast<Lanes *>(malloc(operations * sizeof *departs));
-        recorded_departs = static_cast<int64_t *>(malloc(operations * sizeof *recorded_departs));
+    explicit Block(uint64_t bytes) {
+        for (Kept &one : kept_) {
+            Kept *own = &one;
+            if (own->is_taken.exchange(true, std::memory_order_acquire)) continue;
+            if (own->bytes < bytes) {
+                free(own->at);
+                own->at = malloc(bytes);
+                own->bytes = own->at == nullptr ? 0 : bytes;
+            }
+            kept_one_ = own;
+            at_ = own->at;
+            return;
+        }
+        at_ = malloc(bytes);
     }
-    ~Memory() {
-        free(place);
-        free(events);
-        free(times);
-        free(departs);
-        free(recorded_departs);
+    ~Block() {
+        if (kept_one_ == nullptr) {
+            free(at_);
+            return;
+        }
+        if (kept_one_->bytes > MOST_KEPT) {
+            free(kept_one_->at);
+            kept_one_->at = nullptr;
+            kept_one_->bytes = 0;
+        }
+        kept_one_->is_taken.store(false, std::memory_order_release);
     }
-    Memory(const Memory &) = delete;
-    Memory &operator=(const Memory &) = delete;
-
-    bool is_there() const {
-        const bool has_all = place != nullptr && events != nullptr && times != nullptr;
-        return has_all && (!has_limit_ || (departs != nullptr && recorded_departs != nullptr));
-    }
-
-    uint32_t *place = nullptr; // of each node in the order
-    Event *events = nullptr;
-    Lanes *times = nullptr, *departs = nullptr;
-    int64_t *recorded_departs = nullptr;
+    Block(const Block &) = delete;
+    Block &operator=(const Block &) = delete;
+    void *at() const { return at_; }
 
 private:
-    bool has_limit_;
+    struct Kept {
+        std::atomic<bool> is_taken;
+        void *at;
+        uint64_t bytes;
+    };
+    static constexpr uint64_t MOST_KEPT = 128 << 20;
+    static Kept kept_[4]; // as many as analyse side by side
+    Kept *kept_one_ = nullptr;
+    void *at_ = nullptr;
+};
+Block::Kept Block::kept_[4];
+
+// Memory for the replay of one graph; when the NIC sent what is only kept where it has a limit.
+template <typename Time, int N> class Memory {
+public:
+    using Row = Lanes<Time, N>;
+    Memory(const efaprof_graph &graph, bool has_limit)
+        : block_(graph.nodes * (sizeof(Row) + sizeof(Event<Time>) + sizeof *place) +
+                 (has_limit ? graph.operations * (sizeof(Row) + sizeof(Time)) : 0) + ALIGNED) {
+        if (block_.at() == nullptr) return;
+        times = static_cast<Row *>(block_.at());
+        departs = reinterpret_cast<Row *>(times + graph.nodes);
+        recorded_departs = reinterpret_cast<Time *>(departs + (has_limit ? graph.operations : 0));
+        events = reinterpret_cast<Event<Time> *>(recorded_departs + (has_limit ? graph.operations : 0));
+        place = reinterpret_cast<uint32_t *>(events + graph.nodes);
+        if (!has_limit) departs = nullptr;
+    }
+    bool is_there() const { return times != nullptr; }
+
+    Row *times = nullptr, *departs = nullptr;
+    Time *recorded_departs = nullptr;
+    Event<Time> *events = nullptr;
+    uint32_t *place = nullptr; // of each node in the order
+
+private:
+    static constexpr uint64_t ALIGNED = 64;
+    Block block_;
 };
 
-void lay_out(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, Memory &memory) {
+template <typename Time, int N>
+void lay_out(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+             Memory<Time, N> &memory) {
     for (uint64_t at = 0; at < graph.nodes; at++)
         memory.place[order[at]] = static_cast<uint32_t>(at);
     auto place_of = [&](int32_t node) { return node < 0 ? -1 : static_cast<int32_t>(memory.place[node]); };
-    const uint64_t staged = graph.stages * graph.operations;
+    const auto staged = static_cast<uint32_t>(graph.stages * graph.operations);
+    const auto operations = static_cast<uint32_t>(graph.operations);
     for (uint64_t at = 0; at < graph.nodes; at++) {
         const uint32_t node = order[at];
-        Event &event = memory.events[at];
-        event.time = graph.time[node];
+        const int64_t time = graph.time[node];
+        Event<Time> &event = memory.events[at];
+        event.time = time == NO_TIME ? no_time<Time>() : static_cast<Time>(time - origin);
         event.before = place_of(graph.before[node]);
         event.also = place_of(graph.also[node]);
         event.label = graph.label[node];
-        event.stage = static_cast<int8_t>(node < staged ? node / graph.operations : -1);
-        event.is_fixed = event.time == NO_TIME || frozen[node] != 0;
+        event.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>(node / operations) : -1);
+        event.is_fixed = time == NO_TIME || frozen[node] != 0;
     }
 }
 
-class Replay {
+template <typename Time, int N> class Replay {
 public:
+    using Row = Lanes<Time, N>;
     Replay(const efaprof_graph &graph, const uint32_t *order, const efaprof_scenario *scenarios, int lanes,
-           const Memory &memory)
+           const Memory<Time, N> &memory)
         : graph_(graph), order_(order), place_(memory.place), events_(memory.events), times_(memory.times),
           departs_(memory.departs), recorded_departs_(memory.recorded_departs) {
-        for (int lane = 0; lane < LANES; lane++)
+        for (int lane = 0; lane < N; lane++)
             take(lane, scenarios[lane < lanes ? lane : 0]);
         for (uint64_t i = 0; departs_ != nullptr && i < graph.operations; i++) {
-            recorded_departs_[i] = NO_TIME;
-            departs_[i] = all(NO_TIME);
+            recorded_departs_[i] = NONE;
+            departs_[i] = filled(NONE);
         }
     }
 
-    void run() {
+    // False where a time does not fit.
+    bool run() {
         for (uint64_t at = 0; at < graph_.nodes; at++) {
-            const Event &event = events_[at];
+            const Event<Time> &event = events_[at];
             if (event.is_fixed)
-                times_[at] = all(event.time);
+                times_[at] = filled(event.time);
             else
                 move(at, event, times_[at]);
             if (departs_ != nullptr && event.stage == graph_.return_stage) depart(at);
         }
+        return fits_;
     }
 
 private:
+    static constexpr Time NONE = no_time<Time>();
+    static Row filled(Time time) {
+        Row made;
+        for (Time &one : made.lane)
+            one = time;
+        return made;
+    }
     void take(int lane, const efaprof_scenario &scenario) {
         for (int label = 0; label < EFAPROF_LABELS; label++) {
             double scale = scenario.scale[label];
@@ -125,45 +176,52 @@ private:
     bool has_other_server(int lane, int32_t stage) const { return stage == graph_.seen_stage && servers_[lane] > 1; }
     uint64_t operation(uint64_t at) const { return order_[at] % graph_.operations; }
 
-    void move(uint64_t at, const Event &event, Lanes &own) {
+    void move(uint64_t at, const Event<Time> &event, Row &own) {
         // Past the return, an operation waits for its NIC, where that has a limit.
         const bool is_sent = departs_ != nullptr && event.stage > graph_.return_stage;
         const bool is_special = event.stage >= 0 && is_special_[event.stage];
-        Lanes moved = all(NO_TIME);
-        int64_t base = NO_TIME;
+        Row moved = filled(NONE);
+        Time base = NONE;
         follow(event.before, is_sent, base, moved);
         if (is_special)
             follow_unless_free(at, event, is_sent, base, moved);
         else
             follow(event.also, is_sent, base, moved);
         if (event.stage < 0) follow_gate(at, base, moved);
-        if (base == NO_TIME) {
-            own = all(event.time);
+        if (base == NONE) {
+            own = filled(event.time);
             return;
         }
-        const int64_t lag = event.time - base;
+        const Time lag = event.time - base;
         if (is_special || (lag > 0 && is_scaled_[event.label])) {
-            for (int lane = 0; lane < LANES; lane++)
-                moved[lane] = moved[lane] == NO_TIME ? event.time : moved[lane] + lag_of(lane, event, lag);
+            for (int lane = 0; lane < N; lane++)
+                moved[lane] = moved[lane] == NONE ? event.time : moved[lane] + lag_of(lane, event, lag);
             own = moved;
+            if (lag < 0) check(own);
         } else if (lag > 0) {
-            const Lanes &keep = keep_[event.label];
-            for (int lane = 0; lane < LANES; lane++)
+            const Row &keep = keep_[event.label];
+            for (int lane = 0; lane < N; lane++)
                 own[lane] = moved[lane] + (lag & keep[lane]);
         } else {
-            for (int lane = 0; lane < LANES; lane++)
+            for (int lane = 0; lane < N; lane++)
                 own[lane] = moved[lane] + lag;
+            if (lag < 0) check(own);
         }
     }
-    int64_t lag_of(int lane, const Event &event, int64_t recorded) const {
+    // Only lags below zero lead out of the recorded span.
+    void check(const Row &own) {
+        for (int lane = 0; sizeof(Time) < sizeof(int64_t) && lane < N; lane++)
+            fits_ = fits_ && own[lane] >= -NARROW_SPAN;
+    }
+    Time lag_of(int lane, const Event<Time> &event, Time recorded) const {
         if (recorded <= 0) return recorded;
         if (event.stage >= 0 && event.stage == free_stage_[lane]) return 0;
         double scale = scale_[event.label][lane];
         if (scale == 1.0) return recorded;
-        return static_cast<int64_t>(static_cast<double>(recorded) * scale + 0.5);
+        return static_cast<Time>(static_cast<double>(recorded) * scale + 0.5);
     }
     // What a node waits for: recorded, and in every lane.
-    const Lanes &waited_for(int32_t from, bool is_sent, int64_t &was) const {
+    const Row &waited_for(int32_t from, bool is_sent, Time &was) const {
         if (is_sent && events_[from].stage == graph_.return_stage) {
             const uint64_t sent = operation(static_cast<uint64_t>(from));
             was = recorded_departs_[sent];
@@ -172,15 +230,15 @@ private:
         was = events_[from].time;
         return times_[from];
     }
-    void follow(int32_t from, bool is_sent, int64_t &base, Lanes &moved) const {
+    void follow(int32_t from, bool is_sent, Time &base, Row &moved) const {
         if (from < 0) return;
-        int64_t was;
-        const Lanes &is = waited_for(from, is_sent, was);
+        Time was;
+        const Row &is = waited_for(from, is_sent, was);
         if (was > base) base = was;
-        for (int lane = 0; lane < LANES; lane++)
+        for (int lane = 0; lane < N; lane++)
             moved[lane] = is[lane] > moved[lane] ? is[lane] : moved[lane];
     }
-    void follow_gate(uint64_t at, int64_t &base, Lanes &moved) const {
+    void follow_gate(uint64_t at, Time &base, Row &moved) const {
         const Range more = gate_edges(graph_, order_[at]);
         for (uint64_t edge = more.first; edge < more.last; edge++) {
             const int32_t from = graph_.gate_also[edge];
@@ -188,21 +246,21 @@ private:
         }
     }
     // A free node does not wait for its other predecessor; with more servers a node waits for the one that gets free.
-    void follow_unless_free(uint64_t at, const Event &event, bool is_sent, int64_t &base, Lanes &moved) const {
+    void follow_unless_free(uint64_t at, const Event<Time> &event, bool is_sent, Time &base, Row &moved) const {
         if (event.also >= 0) {
-            int64_t was;
-            const Lanes &is = waited_for(event.also, is_sent, was);
+            Time was;
+            const Row &is = waited_for(event.also, is_sent, was);
             if (was > base) base = was;
-            for (int lane = 0; lane < LANES; lane++) {
+            for (int lane = 0; lane < N; lane++) {
                 const bool is_ignored = event.stage == free_stage_[lane] || has_other_server(lane, event.stage);
                 if (!is_ignored && is[lane] > moved[lane]) moved[lane] = is[lane];
             }
         }
-        for (int lane = 0; lane < LANES; lane++) {
+        for (int lane = 0; lane < N; lane++) {
             if (has_other_server(lane, event.stage)) follow_server(lane, at, moved);
         }
     }
-    void follow_server(int lane, uint64_t at, Lanes &moved) const {
+    void follow_server(int lane, uint64_t at, Row &moved) const {
         uint64_t served = operation(at);
         for (int32_t back = 0; back < servers_[lane]; back++) {
             if (graph_.starts_ring[served] != 0) return;
@@ -210,7 +268,7 @@ private:
         }
         const uint32_t returned = place_[static_cast<uint64_t>(graph_.return_stage) * graph_.operations + served];
         // Stamps that contradict each other may put it later: then it stands where it was recorded.
-        const int64_t time = returned < at ? times_[returned][lane] : events_[returned].time;
+        const Time time = returned < at ? times_[returned][lane] : events_[returned].time;
         if (time > moved[lane]) moved[lane] = time;
     }
     void depart(uint64_t at) {
@@ -219,41 +277,85 @@ private:
         departs_[sent] = times_[at];
         if (graph_.starts_ring[sent] != 0) return;
         recorded_departs_[sent] = after(recorded_departs_[sent - 1], recorded_departs_[sent], sent);
-        for (int lane = 0; lane < LANES; lane++)
+        for (int lane = 0; lane < N; lane++)
             departs_[sent][lane] = after(departs_[sent - 1][lane], departs_[sent][lane], sent);
     }
-    int64_t after(int64_t before, int64_t own, uint64_t sent) const {
-        if (before == NO_TIME || own == NO_TIME) return own;
-        const int64_t free = before + graph_.service_ns[sent];
+    Time after(Time before, Time own, uint64_t sent) const {
+        if (before == NONE || own == NONE) return own;
+        const Time free = before + static_cast<Time>(graph_.service_ns[sent]);
         return free > own ? free : own;
     }
 
     const efaprof_graph &graph_;
     const uint32_t *order_, *place_;
-    const Event *events_;
-    Lanes *times_, *departs_;
-    int64_t *recorded_departs_;
-    Lanes keep_[EFAPROF_LABELS];
-    double scale_[EFAPROF_LABELS][LANES];
+    const Event<Time> *events_;
+    Row *times_, *departs_;
+    Time *recorded_departs_;
+    Row keep_[EFAPROF_LABELS];
+    double scale_[EFAPROF_LABELS][N];
     bool is_scaled_[EFAPROF_LABELS] = {}, is_special_[EFAPROF_STAGES] = {};
-    int32_t free_stage_[LANES], servers_[LANES];
+    int32_t free_stage_[N], servers_[N];
+    bool fits_ = true;
 };
+
+enum class Outcome { DONE, DOES_NOT_FIT, OUT_OF_MEMORY };
+
+template <typename Time, int N>
+Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+               const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n, int64_t *times) {
+    Memory<Time, N> memory(graph, graph.service_ns != nullptr);
+    if (!memory.is_there()) return Outcome::OUT_OF_MEMORY;
+    lay_out(graph, order, frozen, origin, memory);
+    for (uint64_t first = 0; first < n; first += N) {
+        const int lanes = n - first < N ? static_cast<int>(n - first) : N;
+        if (!Replay<Time, N>(graph, order, scenarios + first, lanes, memory).run()) return Outcome::DOES_NOT_FIT;
+        for (uint64_t i = 0; i < asked_n; i++) {
+            const Lanes<Time, N> &found = memory.times[memory.place[asked[i]]];
+            for (int lane = 0; lane < lanes; lane++)
+                times[i * n + first + static_cast<uint64_t>(lane)] =
+                    found[lane] == no_time<Time>() ? NO_TIME : origin + found[lane];
+        }
+    }
+    return Outcome::DONE;
+}
+
+struct Span {
+    int64_t first, last;
+};
+
+Span span_of(const efaprof_graph &graph) {
+    Span found{INT64_MAX, INT64_MIN};
+    for (uint64_t i = 0; i < graph.nodes; i++) {
+        const int64_t time = graph.time[i];
+        if (time == NO_TIME) continue;
+        if (time < found.first) found.first = time;
+        if (time > found.last) found.last = time;
+    }
+    return found;
+}
+
+// No replayed time can be later than the recorded one.
+bool are_shortening(const efaprof_graph &graph, const efaprof_scenario *scenarios, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (scenarios[i].servers > 1) return false;
+        for (const double scale : scenarios[i].scale) {
+            if (!(scale <= 1.0)) return false;
+        }
+    }
+    return graph.service_ns == nullptr;
+}
 
 } // namespace
 
 extern "C" int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
                                      const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
                                      uint64_t asked_n, int64_t *times) {
-    Memory memory(*graph, graph->service_ns != nullptr);
-    if (!memory.is_there()) return -1;
-    lay_out(*graph, order, frozen, memory);
-    for (uint64_t first = 0; first < n; first += LANES) {
-        const int lanes = n - first < LANES ? static_cast<int>(n - first) : LANES;
-        Replay(*graph, order, scenarios + first, lanes, memory).run();
-        for (uint64_t i = 0; i < asked_n; i++) {
-            for (int lane = 0; lane < lanes; lane++)
-                times[i * n + first + static_cast<uint64_t>(lane)] = memory.times[memory.place[asked[i]]][lane];
-        }
-    }
-    return 0;
+    const Span span = span_of(*graph);
+    auto found = Outcome::DOES_NOT_FIT;
+    if (are_shortening(*graph, scenarios, n) && span.first <= span.last &&
+        static_cast<uint64_t>(span.last) - static_cast<uint64_t>(span.first) < NARROW_SPAN)
+        found = replay<int32_t, 12>(*graph, order, frozen, span.first, scenarios, n, asked, asked_n, times);
+    if (found == Outcome::DOES_NOT_FIT)
+        found = replay<int64_t, 6>(*graph, order, frozen, 0, scenarios, n, asked, asked_n, times);
+    return found == Outcome::DONE ? 0 : -1;
 }
