@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
@@ -77,6 +78,10 @@ class Page:
                 raise TimeoutError(f"{script} stayed {value!r} for {timeout_s:g} s")
             select.select([], [], [], 0.2)
         return value
+
+    def screenshot(self) -> bytes:
+        """The window's contents as a PNG."""
+        return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def _call(self, method: str, **parameters: Any) -> Any:
         self._number += 1
