@@ -79,6 +79,11 @@ def gpu_table(result: dict[str, Any]) -> list[str]:
     for name in ("p50", "p99", "p999"):
         label = f"a command and its answer, {name}"
         lines.append(f"{label:40}{trip[name] / 1e3:8.2f}  {trip[name] / bare['p50']:.2f}")
+    near = result["nearest_core"]
+    label = f"… taken on core {near['core']}, the nearest, p50"
+    lines.append(
+        f"{label:40}{near['round_trip_ns']['p50'] / 1e3:8.2f}  {near['round_trip_ns']['p50'] / bare['p50']:.2f}"
+    )
     lines.append(f"{'commands a second':40}{'M/s':>8}  × one thread")
     labels = {
         "thread": "one thread, a release each",

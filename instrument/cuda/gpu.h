@@ -10,7 +10,7 @@
 
 namespace efaprof::gpu {
 
-constexpr uint32_t API_VERSION = 2;
+constexpr uint32_t API_VERSION = 3;
 constexpr const char *LIBRARY = "libefaprof-cuda.so";
 constexpr const char *ENTRY = "efaprof_gpu_api";
 
@@ -130,6 +130,8 @@ struct DeviceFacts {
 struct RingRates {
     uint64_t trips;
     double trip_p50_ns, trip_p99_ns, trip_p999_ns, trip_least_ns;
+    double nearest_p50_ns; // with the consumer on nearest_core
+    int nearest_core;
     double relaxed_p50_ns;      // a bare word there and back, without a release
     double thread_per_s;        // one thread, a release for each command
     double warp_per_s;          // one warp, a command a lane

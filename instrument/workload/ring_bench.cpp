@@ -189,8 +189,10 @@ void print_gpu(const gpu::RingRates &rates, const gpu::DeviceFacts &facts, bool 
            static_cast<unsigned long long>(rates.commands), static_cast<unsigned long long>(rates.wrong),
            static_cast<unsigned long long>(rates.trips));
     printf("\"round_trip_ns\": {\"p50\": %.0f, \"p99\": %.0f, \"p999\": %.0f, \"least\": %.0f}, "
-           "\"relaxed_round_trip_ns\": {\"p50\": %.0f}, ",
-           rates.trip_p50_ns, rates.trip_p99_ns, rates.trip_p999_ns, rates.trip_least_ns, rates.relaxed_p50_ns);
+           "\"relaxed_round_trip_ns\": {\"p50\": %.0f}, \"nearest_core\": {\"core\": %d, \"round_trip_ns\": {\"p50\": "
+           "%.0f}}, ",
+           rates.trip_p50_ns, rates.trip_p99_ns, rates.trip_p999_ns, rates.trip_least_ns, rates.relaxed_p50_ns,
+           rates.nearest_core, rates.nearest_p50_ns);
     printf("\"commands_per_s\": {\"thread\": %.0f, \"warp\": %.0f, \"warp_batch\": %.0f, \"drain\": %.0f, "
            "\"drain_eager_tail\": %.0f, \"warp_uncached_tail\": %.0f, \"warp_host_head\": %.0f}, "
            "\"drain_looks_that_found\": %.4f}\n",

@@ -56,11 +56,13 @@ def test_the_rings_table_has_a_ratio_to_each_figure_and_names_what_was_published
     result = {
         "gpu": "A card", "driver": 13010, "timer_step_ns": 32, "commands": 1000, "wrong": 0,
         "round_trip_ns": {"p50": 2900, "p99": 4000, "p999": 9000}, "relaxed_round_trip_ns": {"p50": 2320},
+        "nearest_core": {"core": 3, "round_trip_ns": {"p50": 2600}},
         "commands_per_s": {name: 2e6 * (1 + i) for i, name in enumerate(rates)},
     }  # fmt: skip
     text = "\n".join(gpu_table(result))
     assert text.startswith("A card, driver 13.1 · ")
     assert "a command and its answer, p50               2.90  1.25" in text
+    assert "… taken on core 3, the nearest, p50         2.60  1.12" in text
     assert "one warp, a command a lane                  4.00  2.0" in text
     assert "1,000 commands verified, 0 wrong; clock step 32 ns" in text
     assert text.count("published, not measured here") == 2
