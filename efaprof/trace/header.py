@@ -1,4 +1,4 @@
-"""The header page of a ring or raw file, and what of the format a recorder needs: no numpy, which costs a start 0.1 s."""
+"""The header page of a ring or raw file, and what else of the format a recorder needs: without numpy's start of 0.1 s."""
 
 from __future__ import annotations
 

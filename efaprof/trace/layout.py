@@ -279,8 +279,8 @@ NOTE = np.dtype([*_HEAD, ("name", "<u8"), ("value", "<u8")])
 RECORDS: dict[Shape, np.dtype[np.void]] = {
     Shape.STAGE: STAGE, Shape.POST: POST, Shape.OP: OP, Shape.CQ: CQ, Shape.TICK: TICK, Shape.MARK: MARK,
     Shape.WAIT: WAIT, Shape.RX: RX, Shape.CNTR: CNTR, Shape.SPAN: SPAN, Shape.RANGE: RANGE, Shape.DEVICE: DEVICE,
-    Shape.NAME: NAME, Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV, Shape.COUNTER: COUNTER,
-    Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
+    Shape.NAME: NAME, Shape.THREAD: THREAD, Shape.OBJECT: OBJECT, Shape.BIND: BIND, Shape.AV: AV,
+    Shape.COUNTER: COUNTER, Shape.CLOCK: CLOCK, Shape.NOTE: NOTE,
 }  # fmt: skip
 
 
