@@ -1,4 +1,4 @@
-"""The header page of a ring or raw file, and what else of the format a recorder needs: without numpy's start of 0.1 s."""
+"""The header page of a ring or raw file, and what else of the format a recorder needs, without numpy (0.1 s)."""
 
 from __future__ import annotations
 
