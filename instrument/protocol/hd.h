@@ -49,7 +49,8 @@ EFAPROF_HD void store_relaxed(uint64_t *word, uint64_t value) {
 #endif
 }
 
-// Two words, 16 bytes aligned: a kernel stores them as one. After a release, whoever sees the second sees the first too.
+// Two words, 16 bytes aligned: a kernel stores them as one. After a release, whoever sees the second sees the first
+// too.
 EFAPROF_HD void store_pair_relaxed(uint64_t *words, uint64_t first, uint64_t second) {
 #ifdef __CUDA_ARCH__
     asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" : : "l"(words), "l"(first), "l"(second) : "memory");

@@ -27,10 +27,8 @@ struct WholeKnob {
     uint64_t least, most;
 };
 constexpr WholeKnob kWhole[] = {
-    {"window", &Model::window, 0, 1u << 20},
-    {"corrupt_after", &Model::corrupt_after, 0, ~0u},
-    {"retries", &Model::retries, 0, 64},
-    {"mtu", &Model::mtu, 256, 65535},
+    {"window", &Model::window, 0, 1u << 20}, {"corrupt_after", &Model::corrupt_after, 0, ~0u},
+    {"retries", &Model::retries, 0, 64},     {"mtu", &Model::mtu, 256, 65535},
     {"counters", &Model::counters, 0, 1},
 };
 

@@ -159,8 +159,8 @@ enum efaprof_cmd_kind {
     EFAPROF_CMD_SIGNAL = 3,  // the tail of a channel
     EFAPROF_CMD_BARRIER = 4, // its channel is one past the last data channel
 };
-#define EFAPROF_X_IMM 0x0100u   /* carries an immediate */
-#define EFAPROF_X_FENCE 0x0200u /* issued only after every earlier operation to that peer has completed */
+#define EFAPROF_X_IMM 0x0100u    /* carries an immediate */
+#define EFAPROF_X_FENCE 0x0200u  /* issued only after every earlier operation to that peer has completed */
 #define EFAPROF_X_POSTED 0x0400u /* its entry was written by the kernel itself: POST records */
 #define EFAPROF_X(kind, flags, channel) ((uint16_t)(((kind) << 12) | (flags) | (channel)))
 #define EFAPROF_X_KIND(x) ((uint8_t)((x) >> 12))

@@ -56,7 +56,7 @@ enum efaprof_pause_state {
     EFAPROF_PAUSE_OVER = 3,    // EFAPROF_STEPS steps after that have ended
 };
 EFAPROF_API void efaprof_pause(int paused);
-EFAPROF_API uint32_t efaprof_paused(void); // enum efaprof_pause_state
+EFAPROF_API uint32_t efaprof_paused(void);      // enum efaprof_pause_state
 EFAPROF_API uint32_t efaprof_steps_begun(void); // by one process of the run, the most of any
 
 // Stops and resumes in this process alone, in all our libraries that it has loaded.
