@@ -76,8 +76,12 @@ def count_steps(chunk: DispatchChunk) -> Columns:
 
 
 def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:
-    """Where a column has this value: a view where the rows lie side by side."""
-    rows = np.flatnonzero(values == wanted)
+    """Where a column has this value."""
+    return side_by_side(np.flatnonzero(values == wanted))
+
+
+def side_by_side(rows: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Ascending rows, as a slice where none is left out."""
     if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
         return slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) else slice(0, 0)
     return rows

@@ -40,7 +40,13 @@ class IntervalSet:
 
     def covered_within(self, begin: Times, end: Times) -> Times:
         """Covered length inside each window [begin, end)."""
-        return self.covered_until(end) - self.covered_until(begin)
+        begin, end = np.ascontiguousarray(begin, np.int64), np.ascontiguousarray(end, np.int64)
+        covered = np.empty(len(begin), np.int64)
+        native.library().efaprof_covered(
+            *(address(row, "int64_t *") for row in (self.begin, self.end, self.covered_before)), len(self.begin),
+            address(begin, "int64_t *"), address(end, "int64_t *"), len(begin), address(covered, "int64_t *"),
+        )  # fmt: skip
+        return covered
 
 
 EMPTY = IntervalSet(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -58,6 +64,17 @@ def union(begin: Times, end: Times) -> IntervalSet:
         raise MemoryError
     # Only what is needed stays in memory.
     return IntervalSet(*(made if 2 * count > len(begin) else made[:, :count].copy())[:, :count])
+
+
+def count_until(ordered: Times, time: Times) -> Times:
+    """How many of these sorted times are no later than each time."""
+    ordered, time = np.ascontiguousarray(ordered, np.int64), np.ascontiguousarray(time, np.int64)
+    counts = np.empty(len(time), np.int64)
+    native.library().efaprof_count_until(
+        address(ordered, "int64_t *"), len(ordered), address(time, "int64_t *"), len(time),
+        address(counts, "int64_t *"),
+    )  # fmt: skip
+    return counts
 
 
 def merge(one: IntervalSet, other: IntervalSet) -> IntervalSet:

@@ -13,7 +13,8 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
-from efaprof.analyzers.counts import posted_by_kernel
+from efaprof.analyzers.counts import posted_by_kernel, side_by_side
+from efaprof.analyzers.intervals import count_until
 from efaprof.analyzers.rules import Feature
 from efaprof.analyzers.stamps import in_order
 from efaprof.native_wide import NO_TIME
@@ -62,7 +63,7 @@ def _stretches(chunk: DispatchChunk, window: int | None) -> Columns:
     parts = []
     for low, high in itertools.pairwise(cuts):
         if low < high:
-            rows = known[low:high]
+            rows = side_by_side(known[low:high])
             place = {name: columns[name][rows] for name in ("rank", "step")}
             parts.append(_of_ring(place, seen[rows], returned[rows], done[rows], told[rows], window))
     if not parts:
@@ -72,9 +73,9 @@ def _stretches(chunk: DispatchChunk, window: int | None) -> Columns:
 
 def _of_ring(place: Columns, seen: Times, returned: Times, done: Times, told: Times, window: int | None) -> Columns:
     """Sums over one ring's operations, a row for each stretch of one step."""
-    posted = np.searchsorted(np.sort(returned), returned, side="right")
+    posted = count_until(_sorted(returned), returned)
     # In a provider that delivers before the post returns, an operation is still its own company.
-    in_flight = np.maximum(posted - np.searchsorted(np.sort(done), returned, side="right"), 1)
+    in_flight = np.maximum(posted - count_until(_sorted(done), returned), 1)
     logarithm = np.log(np.arange(1, int(in_flight.max()) + 1))
     x, y = logarithm[in_flight - 1], np.log(np.maximum(done - returned, 1).astype(np.float64))
     found: dict[str, Floats] = {
@@ -94,6 +95,10 @@ def _of_ring(place: Columns, seen: Times, returned: Times, done: Times, told: Ti
     return {name: values[starts].astype(np.int64) for name, values in place.items()} | {
         name: np.add.reduceat(values, starts) for name, values in found.items()
     }
+
+
+def _sorted(times: Times) -> Times:
+    return np.sort(times) if (times[1:] < times[:-1]).any() else times
 
 
 def outstanding_features(by_step: ByStep | pl.DataFrame, batching: Batching) -> dict[str, Feature]:

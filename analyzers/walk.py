@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
+from efaprof.analyzers.counts import side_by_side
 from efaprof.analyzers.intervals import IntervalSet, union
 from efaprof.analyzers.stamps import LABEL, LAYERS, Stamp
 from efaprof.native_graph import WINDOW
@@ -211,7 +212,8 @@ def _overlapped(
     graph: StepGraph, own: RankSteps, walked: Columns, step: NDArray[np.int64], visited: NDArray[np.uint8]
 ) -> Columns:
     """U − C: how long a layer was open somewhere among the operations walked over, beyond its part of the path."""
-    stamps, rows = graph.stamps, np.flatnonzero(visited)
+    stamps, found = graph.stamps, np.flatnonzero(visited)
+    rows = side_by_side(found)
     spans: dict[Layer, list[tuple[Times, Times]]] = {}
     for layer, first, last in _SPANS:
         spans.setdefault(layer, []).append((stamps.at(first)[rows], stamps.at(last)[rows]))
@@ -223,9 +225,9 @@ def _overlapped(
         enter_or_fenced = np.where(posted & (fenced != NO_TIME), fenced, enter)
         spans[Layer.KERNEL][0] = (enter_or_fenced, np.where(posted, stamps.at(Stamp.RETURN)[rows], publish))
         spans[Layer.NIC][1] = (np.where(posted, enter, seen), fenced)
-    completed = np.flatnonzero(visited & 2)
+    completed = side_by_side(np.flatnonzero(visited & 2))
     spans[Layer.NIC].append((stamps.at(Stamp.RETURN)[completed], stamps.at(Stamp.DONE)[completed]))
-    spans[Layer.KERNEL].append(_gaps(graph, rows))
+    spans[Layer.KERNEL].append(_gaps(graph, found))
     opened = {layer: _union(parts) for layer, parts in spans.items()} | {Layer.COMPUTE: own.computes}
     is_own = ~own.is_context
     begin, end = own.time[:-1][is_own], own.time[1:][is_own]

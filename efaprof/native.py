@@ -96,6 +96,9 @@ uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof
                            struct efaprof_arrivals *arrivals, uint64_t *chunk);
 uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin, int64_t *union_end,
                        int64_t *covered_before);
+void efaprof_covered(const int64_t *begin, const int64_t *end, const int64_t *covered_before, uint64_t n,
+                     const int64_t *from, const int64_t *until, uint64_t asked, int64_t *covered);
+void efaprof_count_until(const int64_t *sorted, uint64_t n, const int64_t *times, uint64_t asked, int64_t *counts);
 struct efaprof_spread { int64_t *n, *sum, *max; };
 void efaprof_spread_add(const struct efaprof_spread *spread, const int64_t *begin, const int64_t *end, uint64_t n);
 struct efaprof_flows *efaprof_flows_open(void);

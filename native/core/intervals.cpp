@@ -6,6 +6,7 @@
 namespace {
 
 constexpr int64_t NO_TIME = INT64_MIN;
+constexpr uint64_t MOST_RUNS = 32; // beyond which plain sorting is no slower
 
 struct Interval {
     int64_t begin, end;
@@ -46,6 +47,45 @@ bool are_in_order(const int64_t *begin, const int64_t *end, uint64_t n) {
     return true;
 }
 
+// What was in order before stays so: several series one after the other need one merge each.
+const Interval *sort(Interval *from, Interval *to, uint64_t n) {
+    auto is_before = [](const Interval &a, const Interval &b) { return a.begin < b.begin; };
+    while (true) {
+        uint64_t runs = 0;
+        for (uint64_t low = 0; low < n; runs++) {
+            const auto *middle = std::is_sorted_until(from + low, from + n, is_before);
+            const auto *high = std::is_sorted_until(middle, static_cast<const Interval *>(from + n), is_before);
+            std::merge(static_cast<const Interval *>(from + low), middle, middle, high, to + low, is_before);
+            low = static_cast<uint64_t>(high - from);
+        }
+        if (runs <= 1) return to;
+        if (runs > MOST_RUNS) {
+            std::sort(to, to + n, is_before);
+            return to;
+        }
+        std::swap(from, to);
+    }
+}
+
+// Numbers up to and with a time; looked for from where the last one was found.
+uint64_t count_until(const int64_t *sorted, uint64_t n, int64_t time, uint64_t hint) {
+    uint64_t step = 1, low = hint, high = hint;
+    if (hint > 0 && sorted[hint - 1] > time) {
+        while (low > 0 && sorted[low - 1] > time) {
+            high = low - 1;
+            low = low > step ? low - step : 0;
+            step *= 2;
+        }
+    } else {
+        while (high < n && sorted[high] <= time) {
+            low = high + 1;
+            high = n - high > step ? high + step : n;
+            step *= 2;
+        }
+    }
+    return static_cast<uint64_t>(std::upper_bound(sorted + low, sorted + high, time) - sorted);
+}
+
 } // namespace
 
 extern "C" uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin,
@@ -57,15 +97,36 @@ extern "C" uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint
         }
         return found.count();
     }
-    auto *sorted = static_cast<Interval *>(malloc(n * sizeof(Interval)));
-    if (sorted == nullptr) return UINT64_MAX;
+    auto *both = static_cast<Interval *>(malloc(2 * n * sizeof(Interval)));
+    if (both == nullptr) return UINT64_MAX;
     uint64_t kept = 0;
     for (uint64_t i = 0; i < n; i++) {
-        if (adds(begin[i], end[i])) sorted[kept++] = {begin[i], end[i]};
+        if (adds(begin[i], end[i])) both[kept++] = {begin[i], end[i]};
     }
-    std::sort(sorted, sorted + kept, [](const Interval &a, const Interval &b) { return a.begin < b.begin; });
+    const Interval *sorted = sort(both, both + n, kept);
     for (uint64_t i = 0; i < kept; i++)
         found.add(sorted[i].begin, sorted[i].end);
-    free(sorted);
+    free(both);
     return found.count();
+}
+
+extern "C" void efaprof_count_until(const int64_t *sorted, uint64_t n, const int64_t *times, uint64_t asked,
+                                    int64_t *counts) {
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < asked; i++)
+        counts[i] = static_cast<int64_t>(at = count_until(sorted, n, times[i], at));
+}
+
+extern "C" void efaprof_covered(const int64_t *begin, const int64_t *end, const int64_t *before, uint64_t n,
+                                const int64_t *from, const int64_t *until, uint64_t asked, int64_t *covered) {
+    uint64_t first = 0, last = 0;
+    auto reached = [&](int64_t time, uint64_t &at) -> int64_t {
+        at = count_until(begin, n, time, at);
+        if (at == 0) return 0;
+        return before[at - 1] + std::min(time, end[at - 1]) - begin[at - 1];
+    };
+    for (uint64_t i = 0; i < asked; i++) {
+        const int64_t low = reached(from[i], first);
+        covered[i] = reached(until[i], last) - low;
+    }
 }
