@@ -98,7 +98,8 @@ int64_t covered(const efaprof_graph &graph, int32_t rank, int64_t begin, int64_t
 class Walk {
 public:
     Walk(const efaprof_graph &graph, const efaprof_window &window, efaprof_walked &result, uint8_t *visited)
-        : graph_(graph), window_(window), result_(result), visited_(visited) {}
+        : graph_(graph), operations_(static_cast<uint32_t>(graph.operations)), window_(window), result_(result),
+          visited_(visited) {}
 
     void run() {
         int32_t node = window_.start;
@@ -112,7 +113,7 @@ public:
             }
             int32_t from = last_of(graph_, node);
             if (is_first && from >= 0 && is_operation(from))
-                result_.operation = static_cast<int32_t>(static_cast<uint64_t>(from) % graph_.operations);
+                result_.operation = static_cast<int32_t>(static_cast<uint32_t>(from) % operations_);
             int64_t reached = step(node, from, time);
             result_.ns[label_of(node, from)] += time - reached;
             if (reached < time) count(node, from, time - reached);
@@ -134,13 +135,13 @@ private:
     }
     void visit(int32_t node) {
         if (!is_operation(node)) return;
-        auto at = static_cast<uint64_t>(node);
-        bool is_completion = at / graph_.operations >= static_cast<uint64_t>(graph_.done_stage);
-        visited_[at % graph_.operations] |= is_completion ? 3 : 1;
+        const auto at = static_cast<uint32_t>(node);
+        const uint32_t stage = at / operations_;
+        visited_[at - stage * operations_] |= stage >= static_cast<uint32_t>(graph_.done_stage) ? 3 : 1;
     }
     void count(int32_t node, int32_t from, int64_t on_way) {
         if (!is_operation(node) || from < 0) return;
-        auto stage = static_cast<int32_t>(static_cast<uint64_t>(node) / graph_.operations);
+        const auto stage = static_cast<int32_t>(static_cast<uint32_t>(node) / operations_);
         if (stage != graph_.seen_stage || from == graph_.before[node])
             result_.walked[stage] +=
                 static_cast<double>(on_way) / static_cast<double>(graph_.time[node] - graph_.time[from]);
@@ -170,6 +171,7 @@ private:
     }
 
     const efaprof_graph &graph_;
+    const uint32_t operations_; // nodes have 31 bits: dividing by fewer is quicker
     const efaprof_window &window_;
     efaprof_walked &result_;
     uint8_t *visited_;

@@ -21,14 +21,23 @@ template <typename Time> constexpr Time no_time() {
 }
 constexpr int64_t NARROW_SPAN = (int64_t{1} << 30) - 1; // a time and a lag of that size add up without wrapping
 
-// A node in its place of the order, with what a replay asks of it side by side; predecessors are places too.
+// A node in its place of the order: what a replay asks of a node, predecessors as places too.
 template <typename Time> struct Event {
     Time time;
     int32_t before, also; // -1: none
     uint8_t label;
     int8_t stage;  // -1: no operation's
-    bool is_fixed; // stays where it was recorded, or was not recorded
+    bool is_fixed; // stays where it was recorded
 };
+
+// What is kept of it, in one line of the cache: when it was recorded, and its time in every lane.
+constexpr uint64_t LINE = 64;
+template <typename Time, int N> struct alignas(LINE) Cell {
+    Lanes<Time, N> times; // nothing where it was not recorded
+    Time time;
+    int8_t stage;
+};
+static_assert(sizeof(Cell<int32_t, 12>) == LINE && sizeof(Cell<int64_t, 6>) == LINE, "one line");
 
 // A block of memory that outlives a replay: pages that come from the system have to be cleared, every time.
 class Block {
@@ -82,55 +91,32 @@ template <typename Time, int N> class Memory {
 public:
     using Row = Lanes<Time, N>;
     Memory(const efaprof_graph &graph, bool has_limit)
-        : block_(graph.nodes * (sizeof(Row) + sizeof(Event<Time>) + sizeof *place) +
-                 (has_limit ? graph.operations * (sizeof(Row) + sizeof(Time)) : 0) + ALIGNED) {
+        : block_(graph.nodes * (sizeof *cells + sizeof *place) +
+                 (has_limit ? graph.operations * (sizeof(Row) + sizeof(Time)) : 0) + LINE) {
         if (block_.at() == nullptr) return;
-        times = static_cast<Row *>(block_.at());
-        departs = reinterpret_cast<Row *>(times + graph.nodes);
+        cells = reinterpret_cast<Cell<Time, N> *>((reinterpret_cast<uintptr_t>(block_.at()) + LINE - 1) & ~(LINE - 1));
+        departs = reinterpret_cast<Row *>(cells + graph.nodes);
         recorded_departs = reinterpret_cast<Time *>(departs + (has_limit ? graph.operations : 0));
-        events = reinterpret_cast<Event<Time> *>(recorded_departs + (has_limit ? graph.operations : 0));
-        place = reinterpret_cast<uint32_t *>(events + graph.nodes);
+        place = reinterpret_cast<uint32_t *>(recorded_departs + (has_limit ? graph.operations : 0));
         if (!has_limit) departs = nullptr;
     }
-    bool is_there() const { return times != nullptr; }
+    bool is_there() const { return cells != nullptr; }
 
-    Row *times = nullptr, *departs = nullptr;
+    Cell<Time, N> *cells = nullptr;
+    Row *departs = nullptr;
     Time *recorded_departs = nullptr;
-    Event<Time> *events = nullptr;
     uint32_t *place = nullptr; // of each node in the order
 
 private:
-    static constexpr uint64_t ALIGNED = 64;
     Block block_;
 };
-
-template <typename Time, int N>
-void lay_out(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
-             Memory<Time, N> &memory) {
-    for (uint64_t at = 0; at < graph.nodes; at++)
-        memory.place[order[at]] = static_cast<uint32_t>(at);
-    auto place_of = [&](int32_t node) { return node < 0 ? -1 : static_cast<int32_t>(memory.place[node]); };
-    const auto staged = static_cast<uint32_t>(graph.stages * graph.operations);
-    const auto operations = static_cast<uint32_t>(graph.operations);
-    for (uint64_t at = 0; at < graph.nodes; at++) {
-        const uint32_t node = order[at];
-        const int64_t time = graph.time[node];
-        Event<Time> &event = memory.events[at];
-        event.time = time == NO_TIME ? no_time<Time>() : static_cast<Time>(time - origin);
-        event.before = place_of(graph.before[node]);
-        event.also = place_of(graph.also[node]);
-        event.label = graph.label[node];
-        event.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>(node / operations) : -1);
-        event.is_fixed = time == NO_TIME || frozen[node] != 0;
-    }
-}
 
 template <typename Time, int N> class Replay {
 public:
     using Row = Lanes<Time, N>;
-    Replay(const efaprof_graph &graph, const uint32_t *order, const efaprof_scenario *scenarios, int lanes,
-           const Memory<Time, N> &memory)
-        : graph_(graph), order_(order), place_(memory.place), events_(memory.events), times_(memory.times),
+    Replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+           const efaprof_scenario *scenarios, int lanes, const Memory<Time, N> &memory)
+        : graph_(graph), order_(order), place_(memory.place), frozen_(frozen), origin_(origin), cells_(memory.cells),
           departs_(memory.departs), recorded_departs_(memory.recorded_departs) {
         for (int lane = 0; lane < N; lane++)
             take(lane, scenarios[lane < lanes ? lane : 0]);
@@ -142,12 +128,26 @@ public:
 
     // False where a time does not fit.
     bool run() {
+        const auto staged = static_cast<uint32_t>(graph_.stages * graph_.operations);
+        const auto operations = static_cast<uint32_t>(graph_.operations);
         for (uint64_t at = 0; at < graph_.nodes; at++) {
-            const Event<Time> &event = events_[at];
+            const uint32_t node = order_[at];
+            Cell<Time, N> &own = cells_[at];
+            own.time = recorded(node);
+            own.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>(node / operations) : -1);
+            if (own.time == NONE) continue;
+            const Event<Time> event{
+                own.time,
+                place_of(graph_.before[node]),
+                place_of(graph_.also[node]),
+                graph_.label[node],
+                own.stage,
+                frozen_[node] != 0,
+            };
             if (event.is_fixed)
-                times_[at] = filled(event.time);
+                own.times = filled(event.time);
             else
-                move(at, event, times_[at]);
+                move(at, event, own.times);
             if (departs_ != nullptr && event.stage == graph_.return_stage) depart(at);
         }
         return fits_;
@@ -173,6 +173,11 @@ private:
         if (scenario.free_stage >= 0) is_special_[scenario.free_stage] = true;
         if (scenario.servers > 1) is_special_[graph_.seen_stage] = true;
     }
+    Time recorded(uint64_t node) const {
+        const int64_t time = graph_.time[node];
+        return time == NO_TIME ? NONE : static_cast<Time>(time - origin_);
+    }
+    int32_t place_of(int32_t node) const { return node < 0 ? -1 : static_cast<int32_t>(place_[node]); }
     bool has_other_server(int lane, int32_t stage) const { return stage == graph_.seen_stage && servers_[lane] > 1; }
     uint64_t operation(uint64_t at) const { return order_[at] % graph_.operations; }
 
@@ -222,18 +227,19 @@ private:
     }
     // What a node waits for: recorded, and in every lane.
     const Row &waited_for(int32_t from, bool is_sent, Time &was) const {
-        if (is_sent && events_[from].stage == graph_.return_stage) {
+        if (is_sent && cells_[from].stage == graph_.return_stage) {
             const uint64_t sent = operation(static_cast<uint64_t>(from));
             was = recorded_departs_[sent];
             return departs_[sent];
         }
-        was = events_[from].time;
-        return times_[from];
+        was = cells_[from].time;
+        return cells_[from].times;
     }
     void follow(int32_t from, bool is_sent, Time &base, Row &moved) const {
         if (from < 0) return;
         Time was;
         const Row &is = waited_for(from, is_sent, was);
+        if (was == NONE) return;
         if (was > base) base = was;
         for (int lane = 0; lane < N; lane++)
             moved[lane] = is[lane] > moved[lane] ? is[lane] : moved[lane];
@@ -251,7 +257,7 @@ private:
             Time was;
             const Row &is = waited_for(event.also, is_sent, was);
             if (was > base) base = was;
-            for (int lane = 0; lane < N; lane++) {
+            for (int lane = 0; was != NONE && lane < N; lane++) {
                 const bool is_ignored = event.stage == free_stage_[lane] || has_other_server(lane, event.stage);
                 if (!is_ignored && is[lane] > moved[lane]) moved[lane] = is[lane];
             }
@@ -266,15 +272,17 @@ private:
             if (graph_.starts_ring[served] != 0) return;
             served--;
         }
-        const uint32_t returned = place_[static_cast<uint64_t>(graph_.return_stage) * graph_.operations + served];
+        const uint64_t returned = static_cast<uint64_t>(graph_.return_stage) * graph_.operations + served;
+        const Time then = recorded(returned);
+        if (then == NONE) return;
         // Stamps that contradict each other may put it later: then it stands where it was recorded.
-        const Time time = returned < at ? times_[returned][lane] : events_[returned].time;
+        const Time time = place_[returned] < at ? cells_[place_[returned]].times[lane] : then;
         if (time > moved[lane]) moved[lane] = time;
     }
     void depart(uint64_t at) {
         const uint64_t sent = operation(at);
-        recorded_departs_[sent] = events_[at].time;
-        departs_[sent] = times_[at];
+        recorded_departs_[sent] = cells_[at].time;
+        departs_[sent] = cells_[at].times;
         if (graph_.starts_ring[sent] != 0) return;
         recorded_departs_[sent] = after(recorded_departs_[sent - 1], recorded_departs_[sent], sent);
         for (int lane = 0; lane < N; lane++)
@@ -288,8 +296,10 @@ private:
 
     const efaprof_graph &graph_;
     const uint32_t *order_, *place_;
-    const Event<Time> *events_;
-    Row *times_, *departs_;
+    const uint8_t *frozen_;
+    int64_t origin_;
+    Cell<Time, N> *cells_;
+    Row *departs_;
     Time *recorded_departs_;
     Row keep_[EFAPROF_LABELS];
     double scale_[EFAPROF_LABELS][N];
@@ -305,15 +315,17 @@ Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t 
                const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n, int64_t *times) {
     Memory<Time, N> memory(graph, graph.service_ns != nullptr);
     if (!memory.is_there()) return Outcome::OUT_OF_MEMORY;
-    lay_out(graph, order, frozen, origin, memory);
+    for (uint64_t at = 0; at < graph.nodes; at++)
+        memory.place[order[at]] = static_cast<uint32_t>(at);
     for (uint64_t first = 0; first < n; first += N) {
         const int lanes = n - first < N ? static_cast<int>(n - first) : N;
-        if (!Replay<Time, N>(graph, order, scenarios + first, lanes, memory).run()) return Outcome::DOES_NOT_FIT;
+        if (!Replay<Time, N>(graph, order, frozen, origin, scenarios + first, lanes, memory).run())
+            return Outcome::DOES_NOT_FIT;
         for (uint64_t i = 0; i < asked_n; i++) {
-            const Lanes<Time, N> &found = memory.times[memory.place[asked[i]]];
+            const Cell<Time, N> &found = memory.cells[memory.place[asked[i]]];
             for (int lane = 0; lane < lanes; lane++)
                 times[i * n + first + static_cast<uint64_t>(lane)] =
-                    found[lane] == no_time<Time>() ? NO_TIME : origin + found[lane];
+                    found.time == no_time<Time>() ? NO_TIME : origin + found.times[lane];
         }
     }
     return Outcome::DONE;
