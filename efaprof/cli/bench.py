@@ -189,11 +189,11 @@ def _emulate(options: DispatchOptions, knobs: str, more: list[str]) -> NoReturn:
             hint=f"add --provider {DEVICE_PROVIDERS[0]}",
         )
     from efaprof.cli.softefa import report
-    from efaprof.session.softefa import SoftEfa
+    from efaprof.session.softefa import DEFAULT_DEVICES, SoftEfa
     from efaprof.session.softefa_spec import parse_emulation
 
     emulation = parse_emulation(knobs)
-    device = SoftEfa(emulation)
+    device = SoftEfa(emulation, devices=max(options.ranks, DEFAULT_DEVICES))
     status = device.run([sys.executable, "-m", "efaprof", "bench", "dispatch", *options.arguments(), *more], os.environ)
     for line in report(device.summary, emulation, quiet=is_hushed()):
         typer.echo(f"efaprof: {line}", err=True)
