@@ -57,8 +57,8 @@ int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats 
 struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
 void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
 struct efaprof_heads_result { int64_t least_step, first, last; uint64_t shapes[256]; };
-void efaprof_heads(const void *slots, const uint32_t *starts, uint64_t n, int64_t *places, uint16_t *kinds,
-                   int64_t *t_end, struct efaprof_heads_result *result);
+void efaprof_heads(const void *slots, uint64_t n, int64_t *places, uint16_t *kinds, int64_t *t_end,
+                   struct efaprof_index_result *index, struct efaprof_heads_result *result);
 struct efaprof_graph {
     uint64_t nodes, operations, stages, gates, gate_base;
     const int64_t *time;
@@ -268,6 +268,8 @@ class Heads:
     starts: npt.NDArray[np.int64]  # slot of each
     kinds: npt.NDArray[np.uint16]
     t_end: npt.NDArray[np.int64]
+    next: int  # slot where to go on: the first that belongs to no whole record
+    bad_slots: int  # 0, or the slots from the first one that starts no record to the end
     least_step: int  # smallest difference between consecutive times; the largest number with fewer than two
     first: int  # smallest time, and …
     last: int  # … largest
@@ -278,9 +280,7 @@ def index_records(slots: npt.NDArray[Any]) -> IndexResult:
     """Starts of the records in contiguous raw slots that begin at a record boundary (below 2³² slots at a time)."""
     import numpy as np
 
-    if not slots.flags.c_contiguous or slots.nbytes % _SLOT_BYTES:
-        raise ValueError(f"{slots.nbytes} bytes are not whole contiguous slots")
-    count = slots.nbytes // _SLOT_BYTES
+    count = _whole_slots(slots)
     starts = np.empty(count, np.uint32)
     result = _ffi().new("struct efaprof_index_result *")
     _lib().efaprof_index(
@@ -289,20 +289,29 @@ def index_records(slots: npt.NDArray[Any]) -> IndexResult:
     return IndexResult(starts[: result.records], int(result.next), int(result.bad_slots), int(result.pads))
 
 
-def record_heads(slots: npt.NDArray[Any], starts: npt.NDArray[np.uint32]) -> Heads:
-    """Heads of the records that begin at these slots."""
+def record_heads(slots: npt.NDArray[Any]) -> Heads:
+    """Heads of the records in contiguous raw slots that begin at a record boundary."""
     import numpy as np
 
-    places, t_end = np.empty(len(starts), np.int64), np.empty(len(starts), np.int64)
-    kinds = np.empty(len(starts), np.uint16)
-    result = _ffi().new("struct efaprof_heads_result *")
+    count = _whole_slots(slots)
+    places, t_end, kinds = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint16)
+    index, result = _ffi().new("struct efaprof_index_result *"), _ffi().new("struct efaprof_heads_result *")
     _lib().efaprof_heads(
-        _ffi().cast("void *", slots.ctypes.data), _ffi().cast("uint32_t *", starts.ctypes.data), len(starts),
-        _ffi().cast("int64_t *", places.ctypes.data), _ffi().cast("uint16_t *", kinds.ctypes.data),
-        _ffi().cast("int64_t *", t_end.ctypes.data), result,
+        _ffi().cast("void *", slots.ctypes.data), count, _ffi().cast("int64_t *", places.ctypes.data),
+        _ffi().cast("uint16_t *", kinds.ctypes.data), _ffi().cast("int64_t *", t_end.ctypes.data), index, result,
     )  # fmt: skip
-    shapes = np.frombuffer(_ffi().buffer(result.shapes), np.int64).copy()
-    return Heads(places, kinds, t_end, int(result.least_step), int(result.first), int(result.last), shapes)
+    return Heads(
+        starts=places[: index.records], kinds=kinds[: index.records], t_end=t_end[: index.records],
+        next=int(index.next), bad_slots=int(index.bad_slots),
+        least_step=int(result.least_step), first=int(result.first), last=int(result.last),
+        shapes=np.frombuffer(_ffi().buffer(result.shapes), np.int64).copy(),
+    )  # fmt: skip
+
+
+def _whole_slots(slots: npt.NDArray[Any]) -> int:
+    if not slots.flags.c_contiguous or slots.nbytes % _SLOT_BYTES:
+        raise ValueError(f"{slots.nbytes} bytes are not whole contiguous slots")
+    return slots.nbytes // _SLOT_BYTES
 
 
 def _cannot_open(ring_dir: Path, raw_dir: Path, code: int) -> EfaprofError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from efaprof.errors import TraceError
-from efaprof.native import index_records, record_heads
+from efaprof.native import record_heads
 from efaprof.trace import layout
 from efaprof.trace.layout import FORMAT_VERSION, HEADER_BYTES, OLDEST_READABLE, SLOT_BYTES, Clock
 
@@ -166,15 +166,14 @@ def chunks(raw: RawFile, chunk_slots: int) -> Iterator[Chunk]:
 def read_chunk(raw: RawFile, begin: int, end: int) -> Chunk:
     """The whole records that begin in slots [begin, end)."""
     slots = read_slots(raw, begin, end)
-    index = index_records(slots)
-    stop = begin + index.next
-    is_last = end >= raw.slots or index.bad_slots > 0
+    heads = record_heads(slots)
+    stop = begin + heads.next
+    is_last = end >= raw.slots or heads.bad_slots > 0
     bad = raw.slots - stop if is_last and stop < raw.slots else 0
-    heads = record_heads(slots, index.starts)
     starts, kinds, t_end, shapes = heads.starts, heads.kinds, heads.t_end, heads.shapes
     if not _are_sane(heads, raw.start_ticks):
         sane = _sane(t_end, raw.start_ticks, is_last=is_last)
-        lengths = np.diff(np.append(starts, index.next))
+        lengths = np.diff(np.append(starts, heads.next))
         bad += int(lengths[~sane].sum())
         starts, kinds, t_end = starts[sane], kinds[sane], t_end[sane]
         shapes = np.bincount(kinds >> 8, minlength=256)

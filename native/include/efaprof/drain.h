@@ -53,9 +53,9 @@ struct efaprof_heads_result {
     int64_t first, last;  // smallest and largest time
     uint64_t shapes[256]; // records of each
 };
-// Heads of n records that begin at slots starts[i]: the same numbers wider, kinds and times.
-EFAPROF_API void efaprof_heads(const void *slots, const uint32_t *starts, uint64_t n, int64_t *places, uint16_t *kinds,
-                               int64_t *t_end, struct efaprof_heads_result *result);
+// The same walk, and of each record where it begins, its kind and its time; there is room for n of each.
+EFAPROF_API void efaprof_heads(const void *slots, uint64_t n, int64_t *places, uint16_t *kinds, int64_t *t_end,
+                               struct efaprof_index_result *index, struct efaprof_heads_result *result);
 
 #ifdef __cplusplus
 }
