@@ -55,7 +55,7 @@ def count_steps(chunk: DispatchChunk) -> Columns:
     `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: the same of issuing;
     `clip_ns`: by how much deliveries preceded the return of their post, summed.
     """
-    steps = sorted_rows([chunk.steps], ("rank", "begin_ns", "end_ns", "step", "kind"), by=2)
+    steps = sorted_rows([chunk.step_rows], ("rank", "begin_ns", "end_ns", "step", "kind"), by=2)
     columns, parts = chunk.columns, []
     for rank in np.unique(steps["rank"]):
         rows = _rows(steps["rank"], rank)

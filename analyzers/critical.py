@@ -79,15 +79,15 @@ def whole(values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def last_steps(chunk: DispatchChunk) -> DispatchChunk:
     """The last step of every rank, with what belongs to it."""
-    rank, begin = chunk.steps["rank"].to_numpy(), chunk.steps["begin_ns"].to_numpy()
+    rank, begin = chunk.step_rows.numbers("rank"), chunk.step_rows.numbers("begin_ns")
     order = np.lexsort((begin, rank))
     is_last = np.append(rank[order][1:] != rank[order][:-1], True)[: len(order)]
-    last = chunk.steps[np.sort(order[is_last])]
-    numbers, begin_ns = last["step"].to_numpy(), int(last["begin_ns"].to_numpy().min())
+    last = chunk.step_rows.at(np.sort(order[is_last]))
+    numbers, begin_ns = last.numbers("step"), int(last.numbers("begin_ns").min())
     rows = np.flatnonzero(np.isin(chunk.columns["step"], numbers))
     return DispatchChunk(
         steps=last,
         operations={name: values[rows] for name, values in chunk.columns.items()},
-        waits=chunk.waits[np.flatnonzero(np.isin(chunk.waits["step"].to_numpy(), numbers))],
-        computes=chunk.computes[np.flatnonzero(chunk.computes["begin_ns"].to_numpy() >= begin_ns)],
+        waits=chunk.wait_rows.at(np.flatnonzero(np.isin(chunk.wait_rows.numbers("step"), numbers))),
+        computes=chunk.compute_rows.at(np.flatnonzero(chunk.compute_rows.numbers("begin_ns") >= begin_ns)),
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from efaprof.analyzers.stamps import LABEL, Stamp
 from efaprof.native_wide import NO_TIME, NONE
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from efaprof.analyzers.stamps import Stamps
+    from efaprof.trace.widerow import Rows
 
     Times = NDArray[np.int64]
     Ids = NDArray[np.int32]
-    Rows = dict[str, NDArray[np.int64]]
+    Numbers = dict[str, NDArray[np.int64]]
 
 _BARRIER = CommandKind.categories.to_list().index("barrier")
 _SIGNAL = CommandKind.categories.to_list().index("signal")
@@ -47,27 +47,20 @@ class Gates:
         return len(self.rank)
 
 
-def sorted_rows(frames: Sequence[pl.DataFrame], names: Sequence[str], *, by: int) -> Rows:
+def sorted_rows(parts: Sequence[Rows], names: Sequence[str], *, by: int) -> Numbers:
     """Columns of several tables as one, in order of the first ones; `part` says which table a row is of.
 
     Enums are numbers; nulls are NO_TIME.
     """
-    filled = [(number, frame) for number, frame in enumerate(frames) if len(frame)]
-    columns = {name: [_numbers(frame[name]) for _, frame in filled] for name in names}
-    columns["part"] = [np.full(len(frame), number) for number, frame in filled]
-    whole = {name: np.concatenate([np.empty(0, np.int64), *parts]) for name, parts in columns.items()}
+    filled = [(number, part) for number, part in enumerate(parts) if len(part)]
+    columns = {name: [part.numbers(name) for _, part in filled] for name in names}
+    columns["part"] = [np.full(len(part), number) for number, part in filled]
+    whole = {name: np.concatenate([np.empty(0, np.int64), *values]) for name, values in columns.items()}
     order = np.lexsort([whole[name] for name in reversed(names[:by])])
     return {name: values[order] for name, values in whole.items()}
 
 
-def _numbers(values: pl.Series) -> Times:
-    if isinstance(values.dtype, pl.Enum):
-        values = values.to_physical()
-    values = values.cast(pl.Int64)
-    return (values.fill_null(NO_TIME) if values.null_count() else values).to_numpy()
-
-
-def read_gates(waits: Sequence[pl.DataFrame], stamps: Stamps) -> Gates:
+def read_gates(waits: Sequence[Rows], stamps: Stamps) -> Gates:
     """Gates with their edges: signals or barriers of the same layer and phase; for a flush the own completions."""
     names = ("rank", "end_ns", "begin_ns", "step", "layer", "phase", "kind", "signal_ns")
     column = sorted_rows(waits, names, by=3)

@@ -24,7 +24,7 @@ from efaprof.trace.widerow import DispatchChunk
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from efaprof.analyzers.gates import Gates, Rows
+    from efaprof.analyzers.gates import Gates, Numbers
 
     Times = NDArray[np.int64]
     Ids = NDArray[np.int32]
@@ -60,9 +60,9 @@ def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Li
     """The graph of a chunk. `context` are the steps before it: chains lead into them, nothing of them is counted."""
     limits = limits or Limits()
     stamps = read_stamps(context.columns, chunk.columns, limits)
-    steps = sorted_rows([context.steps, chunk.steps], ("rank", "begin_ns", "step", "end_ns"), by=2)
-    computes = sorted_rows([context.computes, chunk.computes], ("rank", "begin_ns", "end_ns"), by=3)
-    gates = read_gates([context.waits, chunk.waits], stamps)
+    steps = sorted_rows([context.step_rows, chunk.step_rows], ("rank", "begin_ns", "step", "end_ns"), by=2)
+    computes = sorted_rows([context.compute_rows, chunk.compute_rows], ("rank", "begin_ns", "end_ns"), by=3)
+    gates = read_gates([context.wait_rows, chunk.wait_rows], stamps)
     nodes = _Nodes(stamps, gates, computes, steps)
     ranks = tuple(nodes.lane(int(rank)) for rank in np.unique(nodes.step_rank))
     made = nodes.events(ranks, limits)
@@ -78,7 +78,7 @@ def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Li
 class _Nodes:
     """Lays the nodes out: stages │ gate ends │ gate begins │ compute begins │ compute ends │ marks."""
 
-    def __init__(self, stamps: Stamps, gates: Gates, computes: Rows, steps: Rows) -> None:
+    def __init__(self, stamps: Stamps, gates: Gates, computes: Numbers, steps: Numbers) -> None:
         self._stamps, self._gates = stamps, gates
         self._compute_rank = computes["rank"]
         self._compute_begin, self._compute_end = computes["begin_ns"], computes["end_ns"]

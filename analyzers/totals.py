@@ -125,7 +125,7 @@ def _walked(chunks: Iterable[DispatchChunk], asked: Asked) -> Iterator[tuple[Dis
     context, is_walked = EMPTY_CHUNK, None
     with ThreadPoolExecutor(workers, "analyse") as pool:
         for chunk in chunks:
-            is_walked = len(chunk.waits) > 0 if is_walked is None else is_walked
+            is_walked = len(chunk.wait_rows) > 0 if is_walked is None else is_walked
             if not is_walked:
                 yield chunk, None
                 continue
@@ -187,12 +187,13 @@ def added(frames: list[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
 
 def _decoding(chunk: DispatchChunk) -> Columns | None:
     """Operations of decode steps; None where there is no such step."""
-    steps = chunk.steps.filter(pl.col("kind") == "decode")["step"].unique()
-    if not len(steps):
+    is_decode, number = chunk.step_rows.numbers("kind") == _DECODE, chunk.step_rows.numbers("step")
+    if not is_decode.any():
         return None
-    if len(steps) == chunk.steps["step"].n_unique():
+    steps = np.unique(number[is_decode])
+    if not np.setdiff1d(number[~is_decode], steps).size:
         return chunk.columns
-    rows = np.flatnonzero(np.isin(chunk.columns["step"], steps.to_numpy()))
+    rows = np.flatnonzero(np.isin(chunk.columns["step"], steps))
     return {name: values[rows] for name, values in chunk.columns.items()}
 
 

@@ -26,22 +26,85 @@ if TYPE_CHECKING:
 _KINDS, _PHASES = len(schema.CommandKind.categories), len(schema.Phase.categories)
 
 
+class Rows:
+    """Rows given as a table or as columns of a schema; the table is made when it is first asked for."""
+
+    __slots__ = ("_columns", "_frame", "_wanted")
+
+    def __init__(self, wanted: Mapping[str, pl.DataType], values: pl.DataFrame | Columns) -> None:
+        """In columns NO_TIME and NONE mean null, and enums are given by number."""
+        self._wanted = wanted
+        self._frame = values if isinstance(values, pl.DataFrame) else None
+        self._columns: Columns = {} if isinstance(values, pl.DataFrame) else values
+
+    def __len__(self) -> int:
+        return len(self._frame) if self._frame is not None else len(next(iter(self._columns.values())))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The table."""
+        if self._frame is None:
+            self._frame = _frame(self._wanted, self._columns)
+        return self._frame
+
+    def numbers(self, name: str) -> NDArray[np.int64]:
+        """One column as whole numbers, words as theirs; null is NO_TIME."""
+        if not self._columns:
+            values = self.frame[name]
+            values = (values.to_physical() if isinstance(values.dtype, pl.Enum) else values).cast(pl.Int64)
+            return (values.fill_null(NO_TIME) if values.null_count() else values).to_numpy()
+        own, dtype = self._columns[name], self._wanted[name]
+        numbers: NDArray[np.int64] = own.astype(np.int64, copy=False)
+        if isinstance(dtype, pl.Enum):
+            return np.where((numbers >= 0) & (numbers < len(dtype.categories)), numbers, NO_TIME)
+        if own.dtype.kind == "i" and not name.endswith("_ns"):
+            return np.where(numbers == NONE, NO_TIME, numbers)
+        return numbers
+
+    def at(self, rows: NDArray[np.intp]) -> Rows:
+        """Some of the rows."""
+        if not self._columns:
+            return Rows(self._wanted, self.frame[rows])
+        return Rows(self._wanted, {name: values[rows] for name, values in self._columns.items()})
+
+
 class DispatchChunk:
-    """Whole steps of all ranks, as tables of efaprof/trace/schema.py.
+    """Whole steps of all ranks, as tables of efaprof/trace/schema.py and as what these are made from.
 
     Operations are there twice, each made from the other when it is first asked for: as a table, and as numpy columns,
     in which NO_TIME and NONE stand for null and enums are numbers.
     """
 
-    __slots__ = ("_columns", "_operations", "computes", "steps", "waits")
+    __slots__ = ("_columns", "_operations", "compute_rows", "step_rows", "wait_rows")
 
     def __init__(
-        self, steps: pl.DataFrame, operations: pl.DataFrame | Columns, waits: pl.DataFrame, computes: pl.DataFrame
+        self,
+        steps: pl.DataFrame | Rows,
+        operations: pl.DataFrame | Columns,
+        waits: pl.DataFrame | Rows,
+        computes: pl.DataFrame | Rows,
     ) -> None:
-        """Tables; operations may be given either way."""
-        self.steps, self.waits, self.computes = steps, waits, computes
+        """Each may be given either way."""
+        self.step_rows = _rows_of(schema.STEPS, steps)
+        self.wait_rows = _rows_of(schema.WAITS, waits)
+        self.compute_rows = _rows_of(schema.COMPUTES, computes)
         self._operations = operations if isinstance(operations, pl.DataFrame) else None
         self._columns = None if isinstance(operations, pl.DataFrame) else operations
+
+    @property
+    def steps(self) -> pl.DataFrame:
+        """Steps as a table."""
+        return self.step_rows.frame
+
+    @property
+    def waits(self) -> pl.DataFrame:
+        """Gates as a table."""
+        return self.wait_rows.frame
+
+    @property
+    def computes(self) -> pl.DataFrame:
+        """Own computing as a table."""
+        return self.compute_rows.frame
 
     @property
     def operations(self) -> pl.DataFrame:
@@ -61,6 +124,10 @@ class DispatchChunk:
     def count(self) -> int:
         """Operations."""
         return len(self._operations) if self._operations is not None else len(self.columns["seq"])
+
+
+def _rows_of(wanted: Mapping[str, pl.DataType], values: pl.DataFrame | Rows) -> Rows:
+    return values if isinstance(values, Rows) else Rows(wanted, values)
 
 
 def _column(values: pl.Series) -> Column:
@@ -94,10 +161,10 @@ def assemble(
         if marks.process not in rest:
             rest[marks.process] = _arrive(flows, arrivals[marks.process], marks.rank, columns)
     chunk = DispatchChunk(
-        steps=_frame(schema.STEPS, _joined([_steps(marks, steps) for marks in rings])),
+        steps=Rows(schema.STEPS, _joined([_steps(marks, steps) for marks in rings])),
         operations=columns,
-        waits=_frame(schema.WAITS, _joined([_waits(marks, waits[marks.process]) for marks in rings])),
-        computes=_frame(schema.COMPUTES, _joined([_computes(marks, computes[marks.ring]) for marks in rings])),
+        waits=Rows(schema.WAITS, _joined([_waits(marks, waits[marks.process]) for marks in rings])),
+        computes=Rows(schema.COMPUTES, _joined([_computes(marks, computes[marks.ring]) for marks in rings])),
     )
     return chunk, rest
 
