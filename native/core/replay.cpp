@@ -132,6 +132,7 @@ public:
         const auto operations = static_cast<uint32_t>(graph_.operations);
         for (uint64_t at = 0; at < graph_.nodes; at++) {
             const uint32_t node = order_[at];
+            place_[node] = static_cast<uint32_t>(at);
             Cell<Time, N> &own = cells_[at];
             own.time = recorded(node);
             own.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>(node / operations) : -1);
@@ -295,7 +296,8 @@ private:
     }
 
     const efaprof_graph &graph_;
-    const uint32_t *order_, *place_;
+    const uint32_t *order_;
+    uint32_t *place_;
     const uint8_t *frozen_;
     int64_t origin_;
     Cell<Time, N> *cells_;
@@ -308,6 +310,13 @@ private:
     bool fits_ = true;
 };
 
+bool has_servers(const efaprof_scenario *scenarios, uint64_t n) {
+    for (uint64_t i = 0; i < n; i++) {
+        if (scenarios[i].servers > 1) return true;
+    }
+    return false;
+}
+
 enum class Outcome { DONE, DOES_NOT_FIT, OUT_OF_MEMORY };
 
 template <typename Time, int N>
@@ -315,7 +324,8 @@ Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t 
                const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n, int64_t *times) {
     Memory<Time, N> memory(graph, graph.service_ns != nullptr);
     if (!memory.is_there()) return Outcome::OUT_OF_MEMORY;
-    for (uint64_t at = 0; at < graph.nodes; at++)
+    // Predecessors come first; only who waits for a server that gets free looks for what may come later.
+    for (uint64_t at = 0; has_servers(scenarios, n) && at < graph.nodes; at++)
         memory.place[order[at]] = static_cast<uint32_t>(at);
     for (uint64_t first = 0; first < n; first += N) {
         const int lanes = n - first < N ? static_cast<int>(n - first) : N;
@@ -330,6 +340,31 @@ Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t 
     }
     return Outcome::DONE;
 }
+
+Outcome replay_narrow(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+                      const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
+                      int64_t *times) {
+    return replay<int32_t, 12>(graph, order, frozen, origin, scenarios, n, asked, asked_n, times);
+}
+
+#ifdef __x86_64__
+// The same for processors with wider registers and a maximum of lanes in one instruction.
+__attribute__((target("avx2"), flatten)) Outcome replay_narrow_avx2(const efaprof_graph &graph, const uint32_t *order,
+                                                                    const uint8_t *frozen, int64_t origin,
+                                                                    const efaprof_scenario *scenarios, uint64_t n,
+                                                                    const int64_t *asked, uint64_t asked_n,
+                                                                    int64_t *times) {
+    return replay<int32_t, 12>(graph, order, frozen, origin, scenarios, n, asked, asked_n, times);
+}
+bool has_avx2() {
+    return __builtin_cpu_supports("avx2") != 0;
+}
+#else
+constexpr auto replay_narrow_avx2 = replay_narrow;
+constexpr bool has_avx2() {
+    return false;
+}
+#endif
 
 struct Span {
     int64_t first, last;
@@ -348,8 +383,8 @@ Span span_of(const efaprof_graph &graph) {
 
 // No replayed time can be later than the recorded one.
 bool are_shortening(const efaprof_graph &graph, const efaprof_scenario *scenarios, uint64_t n) {
+    if (has_servers(scenarios, n)) return false;
     for (uint64_t i = 0; i < n; i++) {
-        if (scenarios[i].servers > 1) return false;
         for (const double scale : scenarios[i].scale) {
             if (!(scale <= 1.0)) return false;
         }
@@ -366,7 +401,8 @@ extern "C" int efaprof_graph_replays(const struct efaprof_graph *graph, const ui
     auto found = Outcome::DOES_NOT_FIT;
     if (are_shortening(*graph, scenarios, n) && span.first <= span.last &&
         static_cast<uint64_t>(span.last) - static_cast<uint64_t>(span.first) < NARROW_SPAN)
-        found = replay<int32_t, 12>(*graph, order, frozen, span.first, scenarios, n, asked, asked_n, times);
+        found = (has_avx2() ? replay_narrow_avx2 : replay_narrow)(*graph, order, frozen, span.first, scenarios, n,
+                                                                  asked, asked_n, times);
     if (found == Outcome::DOES_NOT_FIT)
         found = replay<int64_t, 6>(*graph, order, frozen, 0, scenarios, n, asked, asked_n, times);
     return found == Outcome::DONE ? 0 : -1;
