@@ -18,13 +18,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
-from gpu_runs import Ended, command, library_folder, missing, run, stamped
+from gpu_runs import POSTED_STAMPS, STAMPS, Ended, command, library_folder, missing, run, stamped
 
 TURNS = 3  # of stamps and switches: medians over them
 SHAPES = [(tokens, hidden) for hidden in (2048, 7168) for tokens in (1, 4, 8, 128)]
 INJECTIONS = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
 MODEL = ("--topk", "8", "--experts", "64", "--compute-us", "50")
-EFA = "efa-direct"  # runs on the emulated device
+EFA, DEVICE = "efa-direct", "latency=5us"  # runs on the emulated device
 
 
 def row(what: str, value: str, against: str = "", note: str = "") -> None:
@@ -151,7 +151,7 @@ def recorded(folder: Path, options: list[str], provider: str) -> tuple[Ended, Pa
     target = folder / "run"
     shutil.rmtree(target, ignore_errors=True)
     words = ["--device", "cuda", "--provider", provider, *options, *MODEL, "--layers", "2", "--warmup", "5"]
-    device = ["--emulate", "latency=5us"] if provider == EFA else []
+    device = ["--emulate", DEVICE] if provider == EFA else []
     return run([sys.executable, "-m", "efaprof", "bench", "dispatch", *words, *device, "-o", str(target)]), target
 
 
@@ -176,12 +176,67 @@ def emulated_device(folder: Path) -> None:
     injections(folder, EFA, ("proxy", "nic", "rx"))
 
 
-def one_run(label: str, ended: Ended, target: Path) -> None:
+def posting(folder: Path) -> None:
+    """Kernels that post by themselves against the same over ring, proxy and libfabric, in turns."""
+    shape = ["--ranks", "2", "--tokens", "8", "--hidden", "7168", "--steps", "200"]
+    runs: dict[str, list[str]] = {"proxy": [], "gdaki": []}
+    for turn in range(TURNS):
+        for path, found in runs.items():
+            ended, target = recorded(folder, ["--path", path, *shape], EFA)
+            if ended.code != 0:
+                row(f"{path}: 2 ranks over {EFA}", "FAILED", "", ended.last_words)
+                return
+            found.append(str(target.rename(folder / f"{path}-{turn}")))
+            if turn == 0:
+                stamps_of = POSTED_STAMPS if path == "gdaki" else STAMPS
+                one_run(f"{path}: 2 ranks over {EFA}", ended, Path(found[-1]), stamps_of)
+    dispatch_p50(shape)
+    told = run([sys.executable, "-m", "efaprof", "diff", *runs["proxy"], "--json", "--", *runs["gdaki"]])
+    if told.code not in (0, 1):
+        row("gdaki: efaprof diff", "FAILED", "", told.last_words)
+        return
+    compared(json.loads(told.out))
+
+
+def dispatch_p50(shape: list[str]) -> None:
+    """Median times of the dispatch kernel on both paths, unrecorded."""
+    found: dict[str, list[float]] = {"proxy": [], "gdaki": []}
+    for _ in range(TURNS):
+        for path, times in found.items():
+            words = command(*shape, *MODEL, "--path", path, provider=EFA)
+            ended = run([sys.executable, "-m", "efaprof", "softefa", "--emulate", DEVICE, "--", *words])
+            if ended.code != 0:
+                row(f"{path}: dispatch p50", "FAILED", "", ended.last_words)
+                return
+            times.append(ended.summary["gpu"]["dispatch_us"]["p50"])
+    proxy, gdaki = (median(times) for times in found.values())
+    ratio = median(b / a for a, b in zip(*found.values(), strict=True))
+    row("gdaki: dispatch p50", f"{gdaki:.2f} µs", f"× {ratio:.3f} of {proxy:.2f} µs with a proxy")
+
+
+def compared(found: dict[str, Any]) -> None:
+    """What the comparison of both paths says of steps, savings and the kernel."""
+    step, paths = found["measures"][0], found["paths"]
+    row(
+        "gdaki: a step", f"{step['second_us']:.1f} µs", f"× {step['second_us'] / step['first_us']:.3f} of "
+        f"{step['first_us']:.1f} µs with a proxy",
+    )  # fmt: skip
+    for saving in paths["savings"]:
+        value, low, high = (saving["us"][name] for name in ("value", "lo", "hi"))
+        spread = "" if low is None or high is None else f"{low:.1f} … {high:.1f}"
+        row(f"gdaki: saved of a step, {saving['what']}", f"{value:.1f} µs", saving["provenance"], spread)
+    row(
+        "gdaki: the kernel, an operation", f"{paths['posted_us']:.3f} µs",
+        f"× {paths['posted_us'] / paths['kernel_us']:.2f} of {paths['kernel_us']:.3f} µs to push a command",
+    )  # fmt: skip
+
+
+def one_run(label: str, ended: Ended, target: Path, names: tuple[str, ...] = STAMPS) -> None:
     """What a recorded run shows of itself."""
     if ended.code != 0:
         row(label, "FAILED", "", ended.last_words)
         return
-    share, causal = stamped(target)
+    share, causal = stamped(target, names)
     found = report(target)
     if "failed" in found:
         row(label, "NOT ATTRIBUTED", "", found["failed"])
@@ -238,6 +293,7 @@ def main() -> int:
             ("runs", lambda: end_to_end(Path(folder))),
             ("inject", lambda: injections(Path(folder))),
             ("efa", lambda: emulated_device(Path(folder))),
+            ("gdaki", lambda: posting(Path(folder))),
             ("switches", switches),
         ):
             if not asked or name in asked:

@@ -135,12 +135,22 @@ class DispatchOptions:
         self._check_posting()
         dtype_for(self.device, self.dtype)
         if self.device != "cpu" and self.is_posted:
-            raise UsageError("--path gdaki runs on no GPU yet", hint="use --path proxy, or --device cpu")
+            self._check_posting_kernel()
 
     @property
     def is_posted(self) -> bool:
         """The kernel posts by itself."""
         return self.path is DispatchPath.GDAKI
+
+    def _check_posting_kernel(self) -> None:
+        if self.posting.completion is Completion.COUNTER:
+            raise UsageError("kernels on a GPU read completion queues", hint="use --completion cq, or --device cpu")
+        for injection in self.inject:
+            if injection.layer != "kernel":
+                raise UsageError(
+                    f"nothing can be injected into {injection.layer} where a GPU posts by itself",
+                    hint="inject into kernel, or use --device cpu",
+                )
 
     def _check_posting(self) -> None:
         if not self.is_posted:

@@ -1,16 +1,25 @@
 // What takes a kernel's commands away and brings back what became of them: the device's side of workload/carrier.h.
-// A carrier is used by one whole warp. The ring's is here; one that posts work queue entries has the same calls:
+// A carrier is used by one whole warp. The ring's is here; the one that posts work queue entries (poster.cuh) has the
+// same calls:
 //
 //   post(command, count, entered)  lanes 0 … count−1 each give a command, in order of lanes; false after a fault
 //   announce()                     what was taken and held back goes out now
-//   wait_arrived(patience, word, count)  until one (source, channel) has sent so many signals
-//   wait_completed(patience)             until every command has completed; both return polls or GAVE_UP
+//   wait_arrived(what, first, end, count)  until every peer has sent so many signals on channels first … end−1
+//   wait_completed()               until every command has completed; both return polls or GAVE_UP
 //   head(), save()                 number of the next command; state kept for the next kernel
 #pragma once
 
 #include "device.cuh"
 
 namespace efaprof::gpu {
+
+// The ranks but this one, in the order in which it deals with them.
+__device__ inline uint32_t peer_after(const Kernel &k, uint32_t i) {
+    return (k.setup.rank + 1 + i) % k.setup.shape.ranks;
+}
+__device__ inline uint32_t word_of(const Kernel &k, uint32_t peer, uint32_t channel) {
+    return peer * (k.setup.shape.channels + 1) + channel;
+}
 
 template <bool STAMPS> class RingCarrier {
 public:
@@ -34,14 +43,27 @@ public:
 
     __device__ void announce() {}
 
-    __device__ uint32_t wait_arrived(const Patience &patience, uint32_t word, uint64_t count) const {
-        auto *told = static_cast<const uint8_t *>(k_.setup.told) + size_t{word} * k_.setup.told_bytes;
-        return wait_for_word(patience, reinterpret_cast<const uint64_t *>(told),
-                             [&](uint64_t seen) { return seen >= count; });
+    __device__ uint32_t wait_arrived(WaitFor what, uint32_t first, uint32_t end, uint64_t count) const {
+        uint32_t width = end - first, polls = 0;
+        for (uint32_t i = threadIdx.x % WARP; i < (k_.setup.shape.ranks - 1) * width; i += WARP) {
+            uint32_t src = peer_after(k_, i / width), channel = first + i % width;
+            auto *told =
+                static_cast<const uint8_t *>(k_.setup.told) + size_t{word_of(k_, src, channel)} * k_.setup.told_bytes;
+            uint32_t found =
+                wait_for_word(Patience(k_, layer_, what, src, channel), reinterpret_cast<const uint64_t *>(told),
+                              [&](uint64_t seen) { return seen >= count; });
+            polls = found == GAVE_UP || polls == GAVE_UP ? GAVE_UP : polls + found;
+        }
+        __syncwarp();
+        return __reduce_max_sync(ALL_LANES, polls);
     }
-    __device__ uint32_t wait_completed(const Patience &patience) const {
-        return wait_for_word(patience, static_cast<const uint64_t *>(k_.setup.completions),
-                             [&](uint64_t seen) { return seen == head_; });
+    __device__ uint32_t wait_completed() const {
+        uint32_t polls = 0;
+        if (threadIdx.x % WARP == 0)
+            polls = wait_for_word(Patience(k_, layer_, WaitFor::Completions, k_.setup.rank, 0),
+                                  static_cast<const uint64_t *>(k_.setup.completions),
+                                  [&](uint64_t seen) { return seen == head_; });
+        return __shfl_sync(ALL_LANES, polls, 0);
     }
     __device__ uint64_t head() const { return head_; }
 

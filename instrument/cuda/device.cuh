@@ -31,6 +31,14 @@ struct State {
     Fault fault;
 };
 
+// Of a queue pair that kernels post to, one kernel at a time.
+struct PostState {
+    protocol::SendQueue send;
+    protocol::CqWatch completions;
+    uint64_t prefix;   // every command below this number has ended
+    uint64_t arrivals; // handed over
+};
+
 // Parameters of every kernel: by value, so that each finds them in constant memory.
 struct Kernel {
     Setup setup;     // pointers are of the device here
@@ -55,6 +63,16 @@ struct Kernel {
     uint16_t *sample;
     StepDone *done;
     const uint64_t *stop;
+    // Of a kernel that posts by itself; null where a proxy does. In device memory, the stamps in the host's.
+    PostState *post;
+    uint32_t *flying;          // [request] 1 + the peer of the operation in flight, 0: none
+    uint32_t *posted, *ended;  // [peer] operations
+    protocol::Window *windows; // [source][channel]
+    uint64_t *seen;            // [source][channel][sequence mod WINDOW] when it arrived, ns << 1 | is a signal
+    uint64_t *arrived;         // [source][channel] signals handed over
+    protocol::Target *targets; // [rank]
+    PostStamp *post_stamps;
+    ArrivalStamp *arrival_stamps;
 };
 
 __device__ inline uint64_t now_ns() {

@@ -7,10 +7,11 @@
 
 #include "../protocol/command.h"
 #include "../protocol/heap.h"
+#include "../protocol/wqe.h"
 
 namespace efaprof::gpu {
 
-constexpr uint32_t API_VERSION = 3;
+constexpr uint32_t API_VERSION = 4;
 constexpr const char *LIBRARY = "libefaprof-cuda.so";
 constexpr const char *ENTRY = "efaprof_gpu_api";
 
@@ -43,6 +44,30 @@ enum StampKind : uint16_t {
 };
 constexpr uint32_t STAMPS_OF_LAYER = 22; // fill 1, layout 1, dispatch 6, experts 2, combine 8, reduce 2, verify 2
 
+// An operation whose entry a kernel wrote, in the clock of the GPU; times are ns after `enter`. In slot `number mod
+// capacity` of pinned memory.
+struct alignas(64) PostStamp {
+    uint64_t done; // its completion was seen; 0: not yet
+    uint64_t enter;
+    uint32_t ordered, slot, space, built, turn, fenced, rung;
+    uint32_t bytes;
+    uint16_t peer;
+    uint8_t kind, channel; // as in a command
+    uint16_t flags;        // enum protocol::CommandFlag
+    uint16_t batch;        // entries that the doorbell announced
+    uint32_t in_flight;    // operations before it
+    uint32_t reserved;
+};
+static_assert(sizeof(PostStamp) == 64, "four stores");
+
+// An arrival that was handed over, in that order.
+struct alignas(16) ArrivalStamp {
+    uint64_t seen;
+    uint32_t imm;
+    uint32_t rest; // ns until it was handed over, and the bits below
+};
+constexpr uint32_t ARRIVAL_HELD = 1u << 30, ARRIVAL_SIGNAL = 1u << 31, ARRIVAL_NS = ARRIVAL_HELD - 1;
+
 // Why a step ended early.
 enum class FaultCode : uint32_t {
     None = 0,
@@ -55,8 +80,22 @@ enum class FaultCode : uint32_t {
     Counts = 7,  // tokens or counts per expert differ: a = source, b = expert or the number of experts
     Result = 8,  // an own token's result is out of tolerance: a = token, element, got, expected
     Expert = 9,  // a route names an expert that does not exist: a = token, b = choice
+    // Of a kernel that posts by itself:
+    Status = 10,     // an operation or arrival ended with an error: a = status, b = queue, element = request
+    Completion = 11, // a completion fits nothing that was posted: a = why, b = what it names, element = request
+    Sequence = 12,   // it arrived twice, or too far ahead: a = source, b = channel, element = sequence
 };
-enum class WaitFor : uint32_t { Barrier = 0, Tails = 1, Completions = 2, Room = 3, Packed = 4 };
+enum class WaitFor : uint32_t {
+    Barrier = 0,
+    Tails = 1,
+    Completions = 2,
+    Room = 3,
+    Packed = 4,
+    Order = 5,    // own earlier writes to a peer
+    Requests = 6, // an operation in flight to end
+    Space = 7,    // in the send queue
+    Turn = 8,     // to ring the doorbell
+};
 
 struct Fault {
     FaultCode code;
@@ -72,6 +111,8 @@ struct alignas(64) StepDone {
     uint64_t stamps; // made so far, those that found no room included
     uint64_t puts, notifies, signals, barriers;
     uint64_t verified; // tokens
+    uint64_t ended;    // where kernels post by themselves: operations
+    uint64_t arrivals; // likewise: handed over
     Fault fault;
     uint64_t steps; // over
 };
@@ -82,6 +123,20 @@ struct Span {
 };
 
 enum class Fence : uint32_t { None, EveryTail, FirstTail };
+
+// A queue pair that the kernels drive by themselves.
+struct Posting {
+    bool is_on;
+    uint32_t batch;          // entries that one doorbell announces, at most
+    uint32_t window;         // operations in flight, at most; a power of two
+    uint64_t stamp_capacity; // of operations, and of arrivals; a power of two
+    protocol::SendQueue send;
+    protocol::CqWatch completions;
+    const protocol::Target *targets; // [rank]
+    uint64_t base;                   // address of the registered memory, as the device knows it
+    uint32_t lkey;
+    uint16_t qpn;
+};
 
 // Everything a rank's kernels need. Pointers are of the host; the memory behind them is pinned by open().
 struct Setup {
@@ -111,6 +166,8 @@ struct Setup {
     uint32_t told_bytes;
     void *completions; // the count of completed commands first
     uint32_t completions_bytes;
+
+    Posting posting; // instead of the ring
 };
 
 // One round trip between the clocks: the GPU stamped `sent`, the host saw it and stamped `seen`, the GPU saw that and
@@ -186,6 +243,10 @@ struct Api {
     // Stamps below this number have been read.
     void (*free_stamps)(Lane *lane, uint64_t number);
     const Span *(*spans)(const Lane *lane); // [layer][dispatch, combine]
+    // Of kernels that post by themselves. `settle` returns when everything has ended, or has been given up.
+    const PostStamp *(*posts)(const Lane *lane);
+    const ArrivalStamp *(*arrivals)(const Lane *lane);
+    const char *(*settle)(Lane *lane);
     // Result of own token `step mod tokens` of the last layer, bfloat16 [hidden].
     const uint16_t *(*sample)(const Lane *lane);
     // Null while the device is well.

@@ -8,6 +8,7 @@
 
 #include "host.h"
 #include "model.cuh"
+#include "poster.cuh"
 #include "verify.cuh"
 
 namespace efaprof::gpu {
@@ -33,7 +34,7 @@ struct Lane {
     uint32_t owned_count;
     void *hosted[16]; // pinned memory of our own
     uint32_t hosted_count;
-    void *registered[8]; // the caller's, pinned
+    void *registered[12]; // the caller's, pinned
     uint32_t registered_count;
     uint64_t *stop;
     uint64_t *stamps_read;
@@ -93,6 +94,50 @@ const char *pin_all(Lane &lane) {
     return nullptr;
 }
 
+// Pins a device's ring and its doorbell; on the emulated device they lie in one mapping, the doorbell a page before.
+template <typename Item> const char *pin_queue(Lane &lane, Item *&entries, uint32_t *&doorbell, size_t bytes) {
+    auto *first = reinterpret_cast<uint8_t *>(doorbell);
+    auto *start = reinterpret_cast<uint8_t *>(const_cast<uint64_t *>(reinterpret_cast<const uint64_t *>(entries)));
+    auto page = static_cast<ptrdiff_t>(sysconf(_SC_PAGESIZE));
+    if (first != nullptr && start - first > 0 && start - first <= page) {
+        ptrdiff_t apart = start - first;
+        EFAPROF_TRY(pin(lane, first, static_cast<size_t>(apart) + bytes));
+        start = first + apart;
+    } else {
+        if (first != nullptr) EFAPROF_TRY(pin(lane, first, sizeof(uint32_t)));
+        EFAPROF_TRY(pin(lane, start, bytes));
+    }
+    entries = reinterpret_cast<Item *>(start);
+    doorbell = reinterpret_cast<uint32_t *>(first);
+    return nullptr;
+}
+
+// What kernels that post by themselves have beside the ring's.
+const char *open_posting(Lane &lane) {
+    Kernel &k = lane.kernel;
+    const Posting &posting = k.setup.posting;
+    size_t words = size_t{k.setup.shape.ranks} * (k.setup.shape.channels + 1);
+    PostState first = {posting.send, posting.completions, 0, 0};
+    EFAPROF_TRY(pin_queue(lane, first.send.entries, first.send.doorbell, first.send.count * sizeof(softefa_wqe)));
+    EFAPROF_TRY(pin_queue(lane, first.completions.entries, first.completions.doorbell,
+                          size_t{first.completions.count} * first.completions.entry_bytes));
+    EFAPROF_TRY(take(lane, k.post, 1));
+    EFAPROF_CUDA(cudaMemcpy(k.post, &first, sizeof first, cudaMemcpyHostToDevice));
+    EFAPROF_TRY(take(lane, k.flying, posting.window));
+    EFAPROF_TRY(take(lane, k.posted, k.setup.shape.ranks));
+    EFAPROF_TRY(take(lane, k.ended, k.setup.shape.ranks));
+    EFAPROF_TRY(take(lane, k.windows, words));
+    EFAPROF_TRY(take(lane, k.seen, words * protocol::WINDOW));
+    EFAPROF_TRY(take(lane, k.arrived, words));
+    EFAPROF_TRY(take(lane, k.targets, k.setup.shape.ranks));
+    EFAPROF_CUDA(
+        cudaMemcpy(k.targets, posting.targets, k.setup.shape.ranks * sizeof *posting.targets, cudaMemcpyHostToDevice));
+    PostStamp *posts = nullptr;
+    ArrivalStamp *arrivals = nullptr;
+    EFAPROF_TRY(host_memory(lane, posts, k.post_stamps, posting.stamp_capacity));
+    return host_memory(lane, arrivals, k.arrival_stamps, posting.stamp_capacity);
+}
+
 const char *allocate(Lane &lane) {
     const protocol::Shape &shape = lane.setup.shape;
     Kernel &k = lane.kernel;
@@ -133,7 +178,7 @@ const char *allocate(Lane &lane) {
     return nullptr;
 }
 
-template <bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
+template <template <bool> class CarrierOf, bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
     const protocol::Shape &shape = lane.setup.shape;
     uint32_t tokens = shape.tokens, packing = tokens < PACKING_BLOCKS ? tokens : PACKING_BLOCKS;
     auto payload_bytes = static_cast<uint32_t>(protocol::payload_bytes(shape));
@@ -141,9 +186,9 @@ template <bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
     cudaStream_t stream = lane.stream;
     fill<STAMPS><<<tokens, BLOCK, 0, stream>>>(k, layer);
     layout<STAMPS><<<1, LAYOUT_BLOCK, 0, stream>>>(k);
-    dispatch<RingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, layer);
+    dispatch<CarrierOf, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, layer);
     experts<STAMPS><<<shape.ranks * tokens, BLOCK, 0, stream>>>(k, layer);
-    combine<RingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, layer);
+    combine<CarrierOf, STAMPS><<<1, WARP, 0, stream>>>(k, layer);
     reduce<STAMPS><<<tokens, BLOCK, 0, stream>>>(k);
     verify<STAMPS><<<shape.ranks * tokens + tokens + shape.ranks, BLOCK, payload_bytes, stream>>>(k, layer);
 }
@@ -154,12 +199,13 @@ template <typename Kernel> const char *load(Kernel kernel) {
     return check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
 }
 
-template <bool STAMPS> const char *capture(Lane &lane, cudaGraph_t &graph, cudaGraphExec_t &step) {
+template <template <bool> class CarrierOf, bool STAMPS>
+const char *capture(Lane &lane, cudaGraph_t &graph, cudaGraphExec_t &step) {
     auto payload_bytes = static_cast<int>(protocol::payload_bytes(lane.setup.shape));
     EFAPROF_CUDA(cudaFuncSetAttribute(verify<STAMPS>, cudaFuncAttributeMaxDynamicSharedMemorySize, payload_bytes));
     EFAPROF_CUDA(cudaStreamBeginCapture(lane.stream, cudaStreamCaptureModeThreadLocal));
     for (uint32_t layer = 0; layer < lane.setup.layers; layer++)
-        enqueue_layer<STAMPS>(lane, layer);
+        enqueue_layer<CarrierOf, STAMPS>(lane, layer);
     end_step<<<1, 1, 0, lane.stream>>>(lane.kernel);
     EFAPROF_CUDA(cudaStreamEndCapture(lane.stream, &graph));
     EFAPROF_CUDA(cudaGraphInstantiate(&step, graph, 0));
@@ -189,6 +235,16 @@ const char *load_model(const Lane &lane) {
     return lane.setup.has_stamps ? load_stamped<true>() : load_stamped<false>();
 }
 
+const char *build_posting(Lane &lane) {
+    EFAPROF_TRY(open_posting(lane));
+    if (!lane.setup.has_stamps) {
+        EFAPROF_TRY(load(settle<false>));
+        return capture<PostingCarrier, false>(lane, lane.graphs[0], lane.steps[0]);
+    }
+    EFAPROF_TRY(load(settle<true>));
+    return capture<PostingCarrier, true>(lane, lane.graphs[0], lane.steps[0]);
+}
+
 const char *build(Lane &lane) {
     EFAPROF_CUDA(cudaSetDevice(static_cast<int>(lane.setup.device)));
     EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
@@ -196,9 +252,10 @@ const char *build(Lane &lane) {
     EFAPROF_TRY(pin_all(lane));
     if (lane.setup.is_model) lane.kernel.spans = nullptr; // one graph may run for any number of layers
     if (lane.setup.is_model) return load_model(lane);
-    if (!lane.setup.has_stamps) return capture<false>(lane, lane.graphs[0], lane.steps[0]);
-    EFAPROF_TRY(capture<true>(lane, lane.graphs[0], lane.steps[0]));
-    return lane.setup.takes_turns ? capture<false>(lane, lane.graphs[1], lane.steps[1]) : nullptr;
+    if (lane.setup.posting.is_on) return build_posting(lane);
+    if (!lane.setup.has_stamps) return capture<RingCarrier, false>(lane, lane.graphs[0], lane.steps[0]);
+    EFAPROF_TRY((capture<RingCarrier, true>(lane, lane.graphs[0], lane.steps[0])));
+    return lane.setup.takes_turns ? capture<RingCarrier, false>(lane, lane.graphs[1], lane.steps[1]) : nullptr;
 }
 
 int64_t monotonic_ns() {
@@ -238,6 +295,23 @@ void free_stamps(Lane *lane, uint64_t number) {
 const Span *spans_of(const Lane *lane) {
     return lane->kernel.spans;
 }
+const PostStamp *posts_of(const Lane *lane) {
+    return lane->kernel.post_stamps;
+}
+const ArrivalStamp *arrivals_of(const Lane *lane) {
+    return lane->kernel.arrival_stamps;
+}
+
+const char *settle_lane(Lane *lane) {
+    if (lane->setup.has_stamps)
+        settle<true><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+    else
+        settle<false><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+    EFAPROF_CUDA(cudaGetLastError());
+    EFAPROF_CUDA(cudaStreamSynchronize(lane->stream));
+    return nullptr;
+}
+
 const uint16_t *sample_of(const Lane *lane) {
     return lane->kernel.sample;
 }

@@ -128,6 +128,10 @@ __global__ void end_step(const __grid_constant__ Kernel k) {
     done.signals = state.signals;
     done.barriers = state.barriers;
     done.verified = state.verified;
+    if (k.post != nullptr) {
+        done.ended = k.post->completions.completed;
+        done.arrivals = k.post->arrivals;
+    }
     done.fault = state.fault;
     state.step++;
     protocol::store_release(&done.steps, done.steps + 1);

@@ -30,7 +30,7 @@ public:
     // is not stamped). One that follows its like uses the same signal bodies: none may be on its way any more.
     __device__ bool barrier(uint32_t combine, uint64_t begin) {
         uint32_t first = head();
-        if (last_ == combine + 1 && complete() == GAVE_UP) return false;
+        if (last_ == combine + 1 && carrier_.wait_completed() == GAVE_UP) return false;
         last_ = combine + 1;
         phases_++;
         if (!signals(EFAPROF_BARRIER, channels_, channels_ + 1, combine, false)) return false;
@@ -119,7 +119,7 @@ public:
     __device__ bool flush() {
         carrier_.announce();
         stamp(STAMP_WAIT_BEGIN, head());
-        uint32_t polls = complete();
+        uint32_t polls = carrier_.wait_completed();
         stamp(STAMP_WAIT_END, polls);
         return polls != GAVE_UP;
     }
@@ -137,8 +137,8 @@ private:
     static constexpr uint8_t EFAPROF_PUT = 1, EFAPROF_NOTIFY = 2, EFAPROF_SIGNAL = 3, EFAPROF_BARRIER = 4;
 
     __device__ static uint32_t lane() { return threadIdx.x % WARP; }
-    __device__ uint32_t peer_after(uint32_t i) const { return (s_.rank + 1 + i) % ranks_; }
-    __device__ uint32_t word(uint32_t peer, uint32_t channel) const { return peer * (channels_ + 1) + channel; }
+    __device__ uint32_t peer_after(uint32_t i) const { return gpu::peer_after(k_, i); }
+    __device__ uint32_t word(uint32_t peer, uint32_t channel) const { return word_of(k_, peer, channel); }
     __device__ uint32_t sequenced(uint32_t peer, uint32_t channel, uint64_t ahead) const {
         if (!s_.has_sequenced_puts) return 0;
         return protocol::FLAG_IMM | wire_flags(k_.wire[word(peer, channel)] + ahead);
@@ -149,12 +149,6 @@ private:
         command.kind = EFAPROF_PUT;
         command.channel = static_cast<uint8_t>(at % channels_);
         command.flags = sequenced(peer, at % channels_, at / channels_);
-    }
-
-    __device__ uint32_t complete() {
-        uint32_t polls = 0;
-        if (lane() == 0) polls = carrier_.wait_completed(Patience(k_, layer_, WaitFor::Completions, s_.rank, 0));
-        return __shfl_sync(ALL_LANES, polls, 0);
     }
 
     // Posts `count` commands in order, a warp's width at a time, or one by one where each is to be delayed.
@@ -223,15 +217,7 @@ private:
 
     __device__ bool wait_signals(WaitFor what, uint32_t first, uint32_t end) {
         stamp(STAMP_WAIT_BEGIN, head());
-        uint32_t width = end - first, polls = 0;
-        for (uint32_t i = lane(); i < (ranks_ - 1) * width; i += WARP) {
-            uint32_t src = peer_after(i / width), channel = first + i % width;
-            uint32_t found =
-                carrier_.wait_arrived(Patience(k_, layer_, what, src, channel), word(src, channel), phases_);
-            polls = found == GAVE_UP || polls == GAVE_UP ? GAVE_UP : polls + found;
-        }
-        __syncwarp();
-        polls = __reduce_max_sync(ALL_LANES, polls);
+        uint32_t polls = carrier_.wait_arrived(what, first, end, phases_);
         stamp(STAMP_WAIT_END, polls);
         return polls != GAVE_UP;
     }

@@ -55,6 +55,10 @@ void GpuLane::open(Engine &engine, const gpu::Setup &setup, double ticks_per_ns,
     records_ = new (make<GpuRecords>(1)) GpuRecords(engine, warmup, setup.is_model);
     make_journal(reach, ticks_per_ns);
     check_gpu(gpu_library().open(&setup, &lane_));
+    is_posting_ = setup.posting.is_on;
+    if (is_posting_)
+        posts_ = new (make<GpuPosts>(1))
+            GpuPosts(engine, gpu_library().posts(lane_), gpu_library().arrivals(lane_), setup.posting.stamp_capacity);
     describe(setup.device);
 }
 
@@ -62,7 +66,10 @@ void GpuLane::close() {
     if (lane_ != nullptr) gpu_library().close(lane_);
     lane_ = nullptr;
     if (engine_ != nullptr) engine_->journal = nullptr;
+    if (posts_ != nullptr) posts_->~GpuPosts();
+    free(posts_);
     free(records_);
+    posts_ = nullptr;
     free(journal_.handed);
     free(journal_.moves);
     records_ = nullptr;
@@ -101,9 +108,16 @@ void GpuLane::write_records(uint64_t end) {
         has_stamps_ = false;
         return;
     }
+    if (is_posting_) posts_->write(done().head, done().arrivals); // waits are told by what let them go
     records_->write(gpu_library().stamps(lane_), stamp_mask_, stamps_read_, end);
     stamps_read_ = end;
     gpu_library().free_stamps(lane_, end);
+}
+
+void GpuLane::settle() {
+    if (!is_posting_) return;
+    check_gpu(gpu_library().settle(lane_));
+    if (has_stamps_ && done().fault.code == gpu::FaultCode::None) posts_->write(done().head, done().arrivals);
 }
 
 void GpuLane::note_clock() const {

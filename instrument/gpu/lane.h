@@ -7,6 +7,7 @@
 #include "../workload/options.h"
 #include "clock.h"
 #include "library.h"
+#include "posts.h"
 #include "records.h"
 
 namespace efaprof::dispatch {
@@ -30,7 +31,14 @@ public:
     void start_clock() { clock_.start(lane_, journal_.clock); }
     bool is_clock_due(uint64_t now) const { return clock_.is_due(now); }
     // Only once everything has completed: a command on its way would have its stages on two lines.
-    bool has_completed() const { return protocol::load_acquire(&engine_->completions.prefix) == done().head; }
+    bool has_completed() const {
+        return completed() == done().head; // where kernels post: as of their last look
+    }
+    uint64_t completed() const {
+        return is_posting_ ? done().ended : protocol::load_acquire(&engine_->completions.prefix);
+    }
+    // Kernels that post by themselves look until everything has ended; what they saw is written down.
+    void settle();
     void compare_clocks() { clock_.sample(journal_.clock); }
 
     // Writes down the stamps that have not been read yet, up to this number.
@@ -53,6 +61,8 @@ private:
     gpu::Lane *lane_ = nullptr;
     Journal journal_ = {};
     GpuRecords *records_ = nullptr;
+    GpuPosts *posts_ = nullptr; // where kernels post by themselves
+    bool is_posting_ = false;
     GpuClock clock_;
     uint64_t stamp_mask_ = 0, stamps_read_ = 0;
     bool has_stamps_ = false;

@@ -27,7 +27,7 @@ int compare(const void *left, const void *right) {
 
 } // namespace
 
-GpuSteps::GpuSteps(Engine &engine, const Job &job)
+GpuSteps::GpuSteps(Engine &engine, const Job &job, const GdaQueues *queues)
     : engine_(engine), job_(job), options_(job.options), gpu_(gpu_library()) {
     for (uint32_t *&durations : durations_)
         durations = make<uint32_t>(size_t{options_.steps} * options_.layers);
@@ -40,6 +40,7 @@ GpuSteps::GpuSteps(Engine &engine, const Job &job)
     if (options_.corrupt_step >= 0 && engine.rank == 0)
         setup.corrupt_step = static_cast<uint64_t>(options_.corrupt_step);
     setup.stamp_capacity = protocol::power_of_two(4ull * gpu::STAMPS_OF_LAYER * options_.layers);
+    if (queues != nullptr) setup.posting = posting_for(*queues, options_, reach().commands);
     lane_.open(engine, setup, job.ticks_per_ns, reach(), options_.warmup);
     running = &lane_;
     call_before_exit(stop_running);
@@ -57,7 +58,9 @@ GpuLane::Reach GpuSteps::reach() const {
     const protocol::Shape &shape = options_.shape;
     uint64_t signals = uint64_t{shape.ranks} * (shape.channels + 1) * 2,
              layer = signals + 2ull * shape.ranks * (shape.tokens + 1);
-    return {4ull * options_.layers + 8, 2 * layer * options_.layers};
+    // A kernel that posts may be a step ahead of what is written of it.
+    uint32_t steps = options_.path == Path::Gdaki ? 4 : 2;
+    return {2ull * steps * options_.layers + 8, steps * layer * options_.layers};
 }
 
 uint64_t GpuSteps::run() {
@@ -119,6 +122,8 @@ void GpuSteps::write_records() {
 }
 
 void GpuSteps::compare_clocks() {
+    lane_.settle();
+    check_fault();
     for (Idle idle; !lane_.has_completed();)
         idle.nothing();
     lane_.compare_clocks();
@@ -130,15 +135,23 @@ void GpuSteps::check_fault() const {
 }
 
 void GpuSteps::say(const gpu::Fault &fault) const {
-    constexpr const char *WAITS[] = {"a barrier", "a channel's tail", "its own writes", "room in the ring",
-                                     "a token to be packed"};
+    constexpr const char *WAITS[] = {"a barrier",
+                                     "a channel's tail",
+                                     "its own writes",
+                                     "room in the ring",
+                                     "a token to be packed",
+                                     "its earlier writes to that rank",
+                                     "an operation in flight to end",
+                                     "space in the send queue",
+                                     "its turn to ring the doorbell"};
+    fail_posting(fault);
     unsigned step = fault.step, layer = fault.layer, rank = engine_.rank;
     switch (fault.code) {
     case gpu::FaultCode::Timeout:
         fail(Cause::Failed,
              "step %u layer %u: the kernel waited %u s for %s (rank %u channel %u); %llu commands completed", step,
-             layer, options_.timeout_s, WAITS[static_cast<uint32_t>(fault.what) % 5], fault.a, fault.b,
-             static_cast<unsigned long long>(engine_.completions.total));
+             layer, options_.timeout_s, WAITS[static_cast<uint32_t>(fault.what) % 9], fault.a, fault.b,
+             static_cast<unsigned long long>(lane_.completed()));
     case gpu::FaultCode::Stopped: leave_if_stopped(); fail(Cause::Failed, "the kernel was told to stop");
     case gpu::FaultCode::Notice:
         fail(Cause::Mismatch, "step %u layer %u: the notice from rank %u is of another layer", step, layer, fault.a);

@@ -9,7 +9,8 @@ namespace efaprof::dispatch {
 class GpuSteps {
 public:
     // Everything that takes time: the library's kernels are loaded, memory is pinned, the step's graph is made.
-    GpuSteps(Engine &engine, const Job &job);
+    // `queues`: the kernels post to them by themselves; null: proxies do.
+    GpuSteps(Engine &engine, const Job &job, const GdaQueues *queues);
     ~GpuSteps();
     GpuSteps(const GpuSteps &) = delete;
     GpuSteps &operator=(const GpuSteps &) = delete;

@@ -179,9 +179,21 @@ void check_device(const Options &options) {
     if (shape.experts / shape.ranks > 2048) refuse("--experts: at most 2048 of a rank with --device cuda");
 }
 
+// What kernels on a GPU do not do when they post by themselves.
+void check_posting_kernel(const Options &options) {
+    if (options.path != Path::Gdaki || options.device != Device::Cuda) return;
+    if (options.posting.counts) refuse("--completion counter with --path gdaki needs --device cpu");
+    if (options.posting.fuzz != 0) refuse("--fuzz needs --device cpu");
+    if (options.takes_turns) refuse("--stamps-in-turns needs --path proxy");
+    if (options.inject.nic_ns != 0 || options.inject.rx_ns != 0)
+        refuse(
+            "--inject: with --path gdaki --device cuda, only kernel: nobody but the kernel could hold nic and rx back");
+}
+
 void check(const Options &options) {
     const protocol::Shape &shape = options.shape;
     check_device(options);
+    check_posting_kernel(options);
     if (options.path == Path::Gdaki && strcmp(options.provider, "efa-direct") != 0)
         refuse("--path gdaki posts to an EFA device, not through provider %s: use --provider efa-direct",
                options.provider);

@@ -115,8 +115,8 @@ void name_provider(Job &job, const Engine &engine, const char *name) {
 }
 
 // The same with kernels on a GPU.
-void run_gpu(Job &job, Engine &engine, uint32_t threads) {
-    GpuSteps steps(engine, job);
+void run_gpu(Job &job, Engine &engine, uint32_t threads, const GdaQueues *queues) {
+    GpuSteps steps(engine, job, queues);
     meet(job);
     uint64_t wall = steps.run();
     report(job, engine, steps.counts(), steps.verified(), wall, threads);
@@ -134,7 +134,7 @@ void run_proxy(Job &job, Engine &engine) {
     Threads others;
     others.start(engine, threads);
     if (job.options.device == Device::Cuda) {
-        run_gpu(job, engine, threads);
+        run_gpu(job, engine, threads, nullptr);
     } else {
         RingCarrier ring(engine);
         run_steps(job, engine, ring, threads);
@@ -151,6 +151,7 @@ template <typename Watch> void run_posting(Job &job, Engine &engine, GdaQueues &
 
 void run_gdaki(Job &job, Engine &engine) {
     GdaQueuePair pair;
+    if (job.options.is_pinned) pin_to_gpu(engine.rank);
     open_queues(engine, job.options, pair);
     job.contacts[engine.rank] = pair.contact();
     meet(job);
@@ -161,7 +162,9 @@ void run_gdaki(Job &job, Engine &engine) {
     snprintf(note, sizeof note, "queues: %s on %s", pair.source_name(), pair.device_name());
     record_note(note, job.options.posting.counts ? 1 : 0);
     name_provider(job, engine, pair.source_name());
-    if (job.options.posting.counts)
+    if (job.options.device == Device::Cuda)
+        run_gpu(job, engine, 1, &pair.queues());
+    else if (job.options.posting.counts)
         run_posting<protocol::CounterWatch>(job, engine, pair.queues());
     else
         run_posting<protocol::CqWatch>(job, engine, pair.queues());

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 import traceback
 from dataclasses import dataclass
@@ -82,7 +83,11 @@ def dispatch(*options: str, provider: str = "shm", timeout_s: int = 5) -> Ended:
     return run(command(*options, provider=provider, timeout_s=timeout_s))
 
 
-def stamped(target: Path) -> tuple[float, float]:
+STAMPS = ("enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns", "arrival_ns")
+POSTED_STAMPS = ("enter_ns", "return_ns", "done_ns", "arrival_ns")  # of what a kernel posted by itself
+
+
+def stamped(target: Path, names: tuple[str, ...] = STAMPS) -> tuple[float, float]:
     """Shares of a recorded run's operations that have every stamp, and of these whose stamps are in order."""
     import polars as pl
 
@@ -92,10 +97,17 @@ def stamped(target: Path) -> tuple[float, float]:
 
     chunks = path.chunks(survey(open_run(target).raw_files))
     frame = pl.concat([chunk.operations for chunk in chunks])
-    names = ["enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns", "arrival_ns"]
     whole = frame.drop_nulls(names)
-    in_order = [pl.col(one) <= pl.col(later) for one, later in pairwise(names[:5])]
+    in_order = [pl.col(one) <= pl.col(later) for one, later in pairwise(names[: names.index("return_ns") + 1])]
     return len(whole) / len(frame), len(whole.filter(pl.all_horizontal(in_order))) / len(whole)
+
+
+POSTED = ("--path", "gdaki", "--queues", "verbs")
+
+
+def on_device(argv: list[str], emulate: str = "latency=5us") -> Ended:
+    """The command on the emulated EFA device."""
+    return run([sys.executable, "-m", "efaprof", "softefa", "--emulate", emulate, "--", *argv])
 
 
 def main_without_pytest(reason: str | None, names: Mapping[str, Any]) -> int:

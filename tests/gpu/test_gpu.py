@@ -13,7 +13,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from gpu_runs import LIMIT_S, command, dispatch, library_folder, main_without_pytest, missing, run, stamped
+from gpu_runs import (
+    LIMIT_S,
+    POSTED,
+    POSTED_STAMPS,
+    command,
+    dispatch,
+    library_folder,
+    main_without_pytest,
+    missing,
+    on_device,
+    run,
+    stamped,
+)
 
 try:
     import pytest
@@ -154,6 +166,60 @@ def test_a_recorded_run_is_whole():
         assert report["conservation_error_ns"] == 0
         assert report["coverage"] > 0.9
         assert report["clock_error_ns"] > 0
+
+
+def posted(*options, emulate="latency=5us", timeout_s=5):
+    words = command(*POSTED, *options, provider="efa-direct", timeout_s=timeout_s)
+    ended = on_device(words, emulate)
+    assert ended.code == 0, ended.err
+    summary = ended.summary
+    steps = summary["steps"] + summary["warmup"]
+    assert summary["verified_tokens"] == summary["ranks"] * 8 * summary["layers"] * steps
+    assert summary["threads"] == 1
+    return summary
+
+
+def test_kernels_that_post_by_themselves_move_every_token():
+    posted()
+
+
+def test_their_entries_survive_a_device_that_reorders_and_a_queue_that_is_always_full():
+    posted("--send-queue", "8", "--window", "16", "--batch", "4", emulate="latency=5us,reorder=0.5")
+
+
+def test_their_signals_wait_behind_fences():
+    posted("--signal", "fence", emulate="latency=5us,reorder=0.5")
+
+
+def test_a_peer_that_stays_away_is_named_in_time_by_a_kernel_that_posts():
+    begin = time.monotonic()
+    words = command(*POSTED, "--late", "1=4s", provider="efa-direct", timeout_s=1)
+    ended = on_device(words)
+    assert ended.code == 1
+    assert "the kernel waited 1 s for a barrier (rank 1" in ended.err
+    assert time.monotonic() - begin < 60
+
+
+def test_a_recorded_run_of_kernels_that_post_is_whole_and_has_no_host_stages():
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "run"
+        words = ["--path", "gdaki", "--queues", "verbs", "--device", "cuda", "--emulate", "latency=5us",
+                 "--layers", "2", "--tokens", "8", "--hidden", "2048", "--topk", "8", "--experts", "64",
+                 "--steps", "100", "--warmup", "5", "-o", str(target)]  # fmt: skip
+        ended = run([sys.executable, "-m", "efaprof", "bench", "dispatch", *words])
+        assert ended.code == 0, ended.err
+        share, causal = stamped(target, POSTED_STAMPS)
+        assert share == 1
+        assert causal >= 0.999
+        told = run([sys.executable, "-m", "efaprof", "attribute", str(target), "--json"])
+        assert told.code == 0, told.err
+        report = json.loads(told.out)
+        assert report["conservation_error_ns"] == 0
+        assert report["coverage"] > 0.9
+        layers = {row["layer"] for row in report["layers"]}
+        assert {"kernel", "nic", "rx"} <= layers
+        assert not layers & {"ring", "proxy", "libfabric"}
+        assert report["kernel_parts"]["entries_per_doorbell"] > 1
 
 
 if __name__ == "__main__":

@@ -33,6 +33,9 @@ def test_the_protocol_headers_compile_for_a_gpu(tmp_path):
     assert "st.relaxed.sys.u32" in ptx
 
 
+POSTING = ["--dtype", "bf16", "--path", "gdaki", "--provider", "efa-direct"]
+
+
 def run_on_gpu(*words):
     try:
         program = binary()
@@ -50,6 +53,10 @@ def run_on_gpu(*words):
         (["--dtype", "fp8", "--hidden", "1000"], "multiples of 128"),
         (["--dtype", "bf16", "--ring", "32"], "a warp pushes 32 commands at a time"),
         (["--dtype", "int8"], "--dtype must be f32, bf16 or fp8"),
+        (["--dtype", "bf16", "--path", "gdaki"], "not through provider tcp"),
+        ([*POSTING, "--signal", "fence", "--completion", "counter"], "--completion counter with --path gdaki"),
+        ([*POSTING, "--inject", "rx=5us"], "nobody but the kernel could hold nic and rx back"),
+        ([*POSTING, "--stamps-in-turns"], "--stamps-in-turns needs --path proxy"),
     ],
 )
 def test_what_kernels_do_not_move_is_refused(words, said):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from efaprof.cli.bench_ring import gpu_table
 from efaprof.errors import UsageError
 from efaprof.instrument.device import Tuning, dtype_for
-from efaprof.instrument.dispatch import DispatchOptions
-from efaprof.trace.layers import DispatchPath
+from efaprof.instrument.dispatch import Completion, DispatchOptions, Injection, Posting, SignalMode
+from efaprof.trace.layers import DispatchPath, Layer
 
 
 def test_each_device_has_its_types():
@@ -46,9 +47,29 @@ def test_tuning_is_part_of_what_makes_runs_comparable_and_comes_back():
     assert "tuning" not in DispatchOptions().fingerprint()
 
 
-def test_kernels_of_a_gpu_do_not_post_by_themselves_yet():
-    with pytest.raises(UsageError, match="no GPU"):
-        DispatchOptions(path=DispatchPath.GDAKI, provider="efa-direct", device="cuda", dtype="bf16")
+POSTING: dict[str, Any] = {
+    "path": DispatchPath.GDAKI, "provider": "efa-direct", "device": "cuda", "dtype": "bf16",
+}  # fmt: skip
+
+
+def test_kernels_of_a_gpu_post_by_themselves():
+    words = DispatchOptions(**POSTING).arguments()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert (given["--path"], given["--device"]) == ("gdaki", "cuda")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"provider": "tcp"}, "not through provider tcp"),
+        ({"inject": (Injection(Layer.NIC, 1),)}, "into nic where a GPU posts"),
+        ({"signal": SignalMode.FENCE, "posting": Posting(completion=Completion.COUNTER)}, "read completion queues"),
+    ],
+)
+def test_what_kernels_of_a_gpu_cannot_do_when_they_post_is_refused(options, said):
+    with pytest.raises(UsageError, match=said) as error:
+        DispatchOptions(**POSTING | options)
+    assert error.value.hint
 
 
 def test_the_rings_table_has_a_ratio_to_each_figure_and_names_what_was_published_elsewhere():
