@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.gates import sorted_rows
-from efaprof.analyzers.intervals import merge, union
+from efaprof.analyzers.intervals import merge, side_by_side, union
 from efaprof.native_wide import NO_TIME
 from efaprof.trace import schema
 from efaprof.trace.layers import Layer
@@ -78,13 +78,6 @@ def count_steps(chunk: DispatchChunk) -> Columns:
 def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:
     """Where a column has this value."""
     return side_by_side(np.flatnonzero(values == wanted))
-
-
-def side_by_side(rows: NDArray[np.intp]) -> slice | NDArray[np.intp]:
-    """Ascending rows, as a slice where none is left out."""
-    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
-        return slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) else slice(0, 0)
-    return rows
 
 
 def _sums(own: Columns, steps: Times) -> dict[str, Times]:

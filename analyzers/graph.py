@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from efaprof.analyzers.gates import read_gates, sorted_rows
-from efaprof.analyzers.intervals import IntervalSet, union
+from efaprof.analyzers.intervals import IntervalSet, count_until, side_by_side, union
 from efaprof.analyzers.stamps import LABEL, Limits, Stamp, Stamps, read_stamps
 from efaprof.native_graph import EventGraph, Events
 from efaprof.native_wide import NO_TIME, NONE
@@ -151,22 +151,25 @@ class _Nodes:
         first, last = first[order], last[order]
         enter, publish = stamps.at(Stamp.ENTER), stamps.at(Stamp.PUBLISH)
         rows = np.flatnonzero((stamps.columns["rank"] == rank) & (enter != NO_TIME) & (publish != NO_TIME))
-        if len(rows) > 1 and (enter[rows][1:] < enter[rows][:-1]).any():
-            rows = rows[np.argsort(enter[rows], kind="stable")]
-        issued = np.append(NO_TIME, publish[rows])
-        issued_id = np.append(NONE, rows + Stamp.PUBLISH * stamps.count)
+        place: slice | NDArray[np.intp] = side_by_side(rows)
+        entered = enter[place]
+        if (entered[1:] < entered[:-1]).any():
+            rows = place = rows[np.argsort(entered, kind="stable")]
+            entered = enter[rows]
+        issued = np.append(NO_TIME, publish[place])
+        issued_id = np.append(np.int32(NONE), rows.astype(np.int32) + np.int32(Stamp.PUBLISH * stamps.count))
         # What is not issuing follows what is not issuing, or the last operation issued before it began.
         before = np.searchsorted(issued[1:], self.time[first], side="right")
         other, other_time = np.append(NONE, last[:-1]), np.append(NO_TIME, self.time[last[:-1]])
         self.before[first] = np.where(issued[before] > other_time, issued_id[before], other)
         # An operation follows the one issued before it, or what was done in between.
-        at = np.searchsorted(self.time[first], enter[rows], side="left")
+        at = count_until(self.time[first], entered - 1)
         in_between = np.append(NO_TIME, self.time[last])[at]
         is_joined = issued[:-1] > in_between
-        ids = rows + Stamp.ENTER * stamps.count
-        self.before[ids] = np.where(is_joined, issued_id[:-1], np.append(NONE, last)[at])
-        self.label[ids] = np.where(is_joined, LABEL[Layer.KERNEL], LABEL[Layer.IDLE])
-        self.lane_of[ids] = np.where(is_joined, NONE, rank)
+        # Nodes of the first stage are numbered as operations are.
+        self.before[place] = np.where(is_joined, issued_id[:-1], np.append(NONE, last).astype(np.int32)[at])
+        self.label[place] = np.where(is_joined, np.uint8(LABEL[Layer.KERNEL]), np.uint8(LABEL[Layer.IDLE]))
+        self.lane_of[place] = np.where(is_joined, np.int16(NONE), np.int16(rank))
 
     def frozen(self) -> NDArray[np.uint8]:
         """Nodes of the context, which a replay leaves where they were."""

@@ -77,6 +77,13 @@ def count_until(ordered: Times, time: Times) -> Times:
     return counts
 
 
+def side_by_side(rows: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Ascending rows, as a slice where none is left out."""
+    if not len(rows) or rows[-1] - rows[0] + 1 == len(rows):
+        return slice(int(rows[0]), int(rows[-1]) + 1) if len(rows) else slice(0, 0)
+    return rows
+
+
 def merge(one: IntervalSet, other: IntervalSet) -> IntervalSet:
     """Union of two sets."""
     if not len(one.begin):

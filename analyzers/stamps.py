@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -87,6 +87,7 @@ class Stamps:
     label: NDArray[np.uint8]
     starts_ring: Mask
     is_context: Mask
+    _ids: dict[Stamp, Ids] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -104,8 +105,11 @@ class Stamps:
 
     def ids(self, stamp: Stamp) -> Ids:
         """Node of each operation's stage, NONE where it was not recorded."""
-        own = np.arange(stamp * self.count, (stamp + 1) * self.count, dtype=np.int32)
-        return np.where(self.at(stamp) == NO_TIME, np.int32(NONE), own)
+        if stamp not in self._ids or stamp is Stamp.CLEARED:  # whose times are made later
+            own = np.arange(stamp * self.count, (stamp + 1) * self.count, dtype=np.int32)
+            is_missing = self.at(stamp) == NO_TIME
+            self._ids[stamp] = np.where(is_missing, np.int32(NONE), own) if is_missing.any() else own
+        return self._ids[stamp]
 
     def put(self, stamp: Stamp, *, before: Ids | None = None, also: Ids | None = None, label: Any = None) -> None:
         """Set what nodes of one stage followed, and whose time the lag is."""
@@ -174,8 +178,9 @@ def _length(rows: slice) -> int:
 def _chain(stamps: Stamps) -> None:
     """What each stage of an operation followed on its own way."""
     posted = stamps.columns["is_posted"]
+    has_posted = bool(posted.any())
     enter, fenced = stamps.ids(Stamp.ENTER), stamps.ids(Stamp.FENCED)
-    before = np.where(posted & (fenced != NONE), fenced, enter)
+    before = np.where(posted & (fenced != NONE), fenced, enter) if has_posted else enter
     stamps.put(Stamp.PUBLISH, before=before, label=LABEL[Layer.KERNEL])
     last = stamps.ids(Stamp.PUBLISH)
     has_hole = last == NONE
@@ -188,13 +193,13 @@ def _chain(stamps: Stamps) -> None:
         # A stage that no operation of the ring has is no part of its path.
         if stamp is Stamp.FENCED:
             # A kernel that posts by itself waits before it writes.
-            stamps.put(stamp, before=np.where(posted, enter, last))
+            stamps.put(stamp, before=np.where(posted, enter, last) if has_posted else last)
             is_there, of_path = is_there & ~posted, stamps.columns["is_fenced"] & ~posted
         else:
             of_path = np.repeat(np.logical_or.reduceat(is_there, starts), lengths) if len(starts) else is_there
         has_hole = (has_hole | of_path) & ~is_there
-        last = np.where(is_there, own, last)
-    if posted.any():
+        last = own if is_there.all() else np.where(is_there, own, last)
+    if has_posted:
         _doorbells(stamps, posted)
     for first, second, layer in (
         (Stamp.ARRIVAL, Stamp.SIGNAL, Layer.RX),
@@ -203,7 +208,8 @@ def _chain(stamps: Stamps) -> None:
         _sent(stamps, first, last, has_hole)
         own = stamps.ids(first)
         is_missing = own == NONE
-        stamps.put(second, before=np.where(is_missing, last, own), label=_label(layer, is_missing))
+        before = np.where(is_missing, last, own) if is_missing.any() else own
+        stamps.put(second, before=before, label=_label(layer, is_missing))
 
 
 def _doorbells(stamps: Stamps, posted: Mask) -> None:
@@ -224,15 +230,20 @@ def _sent(stamps: Stamps, stamp: Stamp, last: Ids, has_hole: Mask) -> None:
     Where a kernel posts by itself there is no call: what came before the doorbell's stamp follows the written entry.
     """
     posted, returned = stamps.columns["is_posted"], stamps.at(Stamp.RETURN)
-    call = np.where(posted, stamps.ids(Stamp.PUBLISH), stamps.ids(Stamp.CALL))
+    call = stamps.ids(Stamp.CALL)
+    if posted.any():
+        call = np.where(posted, stamps.ids(Stamp.PUBLISH), call)
     is_early = (stamps.at(stamp) < returned) & (call != NONE)
+    if not is_early.any():
+        stamps.put(stamp, before=last, label=_label(Layer.NIC, has_hole))
+        return
     early = np.where(posted, LABEL[Layer.KERNEL], LABEL[Layer.LIBFABRIC])
     label = np.where(is_early, early, _label(Layer.NIC, has_hole))
     stamps.put(stamp, before=np.where(is_early, call, last), label=label)
 
 
-def _label(layer: Layer, has_hole: Mask) -> NDArray[np.int64]:
-    return np.where(has_hole, LABEL[Layer.UNATTRIBUTED], LABEL[layer])
+def _label(layer: Layer, has_hole: Mask) -> NDArray[np.uint8]:
+    return np.where(has_hole, np.uint8(LABEL[Layer.UNATTRIBUTED]), np.uint8(LABEL[layer]))
 
 
 def _servers(stamps: Stamps, limits: Limits) -> None:

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.counts import side_by_side
-from efaprof.analyzers.intervals import IntervalSet, union
+from efaprof.analyzers.intervals import IntervalSet, side_by_side, union
 from efaprof.analyzers.stamps import LABEL, LAYERS, Stamp
 from efaprof.native_graph import WINDOW
 from efaprof.native_wide import NO_TIME

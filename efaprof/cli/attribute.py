@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -102,6 +103,7 @@ def attribute(
     from efaprof.report.attribution_json import attribution_document
     from efaprof.report.attribution_sections import attribution_heading, attribution_sections
 
+    gc.freeze()  # what is imported stays: it need not be looked through again, last of all when the process ends
     changes = [parse_change(text) for text in what_if or ()]
     targets = Targets(as_json, as_markdown, is_quiet=quiet)
     is_compared = bool(baseline) and (fail_regression is not None or strict)
