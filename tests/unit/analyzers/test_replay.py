@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from fifo_systems import systems
 from hand_made import HandMade, worked_example
@@ -14,10 +17,12 @@ from efaprof.analyzers.replay import GROUPS, REPLAYED, STANDARD, Change, parse_c
 from efaprof.analyzers.stamps import Limits
 from efaprof.analyzers.walk import walk, walk_job
 from efaprof.errors import UsageError
-from efaprof.native_graph import Scenario
+from efaprof.native_graph import EventGraph, Events, Scenario
+from efaprof.native_wide import NO_TIME
 from efaprof.trace.layers import Layer
 
 SAME = Change("same", Scenario())
+LONGER = 1 << 32  # than what 32 bits hold
 
 
 def saved(chunk, *changes, limits=None):
@@ -52,6 +57,35 @@ def test_a_replay_without_fences_agrees_with_the_slow_recurrences(system):
     times = replayed(graph, parse_change("fence=0"))
     slow = SlowReplay(system, (), has_fences=False)
     assert [int(times[own.marks[1]]) for own in graph.ranks] == [slow.end(own.rank) for own in graph.ranks]
+
+
+@settings(max_examples=60, deadline=None)
+@given(systems(has_fences=True))
+def test_a_replay_of_longer_times_says_the_same_on_their_scale(system):
+    graph = build(system.chunk())
+    events, nodes = graph.events.events, np.arange(len(graph.frozen))
+    scenarios = [change.scenario for change in STANDARD]
+    short = graph.events.replay(graph.frozen, scenarios, nodes)
+    longer = replace(events, time=np.where(events.time == NO_TIME, NO_TIME, events.time * LONGER))
+    found = EventGraph(longer).replay(graph.frozen, scenarios, nodes)
+    assert (found == np.where(short == NO_TIME, NO_TIME, short * LONGER)).all()
+
+
+def test_a_replay_that_leads_far_before_what_was_recorded_keeps_its_times():
+    """Every other event came a second before what it followed; what is taken out is the way back."""
+    count, second = 9, 10**9
+    nothing, no_times = np.zeros(1, np.int32), np.zeros(1, np.int64)
+    events = Events(
+        time=np.where(np.arange(count) % 2, 1, second + 1), before=np.arange(-1, count - 1, dtype=np.int32),
+        also=np.full(count, -1, np.int32), gate_first=nothing, gate_also=nothing, label=np.zeros(count, np.uint8),
+        lane=np.zeros(count, np.int16), compute_first=no_times, compute_begin=no_times, compute_end=no_times,
+        compute_before=no_times, starts_ring=np.zeros(1, np.uint8), service_ns=None, operations=0, stages=0,
+        gate_base=count, seen_stage=2, return_stage=5, done_stage=8, compute_label=1, late_label=2, idle_label=3,
+        missing_label=4,
+    )  # fmt: skip
+    found = EventGraph(events).replay(np.zeros(count, np.uint8), [Scenario({0: 0.0}), Scenario()], np.arange(count))
+    assert found[:, 0].tolist() == [second + 1 - (number + 1) // 2 * second for number in range(count)]
+    assert (found[:, 1] == events.time).all()
 
 
 @settings(max_examples=60, deadline=None)
