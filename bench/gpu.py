@@ -18,13 +18,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
-from gpu_runs import POSTED_STAMPS, STAMPS, Ended, command, library_folder, missing, run, stamped
+from gpu_runs import POSTED, POSTED_STAMPS, STAMPS, Ended, command, library_folder, missing, on_device, run, stamped
 
 TURNS = 3  # of stamps and switches: medians over them
 SHAPES = [(tokens, hidden) for hidden in (2048, 7168) for tokens in (1, 4, 8, 128)]
 INJECTIONS = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
 MODEL = ("--topk", "8", "--experts", "64", "--compute-us", "50")
 EFA, DEVICE = "efa-direct", "latency=5us"  # runs on the emulated device
+
+
+PATHS = {"proxy": (), "gdaki": POSTED}
 
 
 def row(what: str, value: str, against: str = "", note: str = "") -> None:
@@ -179,10 +182,10 @@ def emulated_device(folder: Path) -> None:
 def posting(folder: Path) -> None:
     """Kernels that post by themselves against the same over ring, proxy and libfabric, in turns."""
     shape = ["--ranks", "2", "--tokens", "8", "--hidden", "7168", "--steps", "200"]
-    runs: dict[str, list[str]] = {"proxy": [], "gdaki": []}
+    runs: dict[str, list[str]] = {path: [] for path in PATHS}
     for turn in range(TURNS):
         for path, found in runs.items():
-            ended, target = recorded(folder, ["--path", path, *shape], EFA)
+            ended, target = recorded(folder, [*PATHS[path], *shape], EFA)
             if ended.code != 0:
                 row(f"{path}: 2 ranks over {EFA}", "FAILED", "", ended.last_words)
                 return
@@ -200,11 +203,10 @@ def posting(folder: Path) -> None:
 
 def dispatch_p50(shape: list[str]) -> None:
     """Median times of the dispatch kernel on both paths, unrecorded."""
-    found: dict[str, list[float]] = {"proxy": [], "gdaki": []}
+    found: dict[str, list[float]] = {path: [] for path in PATHS}
     for _ in range(TURNS):
         for path, times in found.items():
-            words = command(*shape, *MODEL, "--path", path, provider=EFA)
-            ended = run([sys.executable, "-m", "efaprof", "softefa", "--emulate", DEVICE, "--", *words])
+            ended = on_device(command(*shape, *MODEL, *PATHS[path], provider=EFA), DEVICE)
             if ended.code != 0:
                 row(f"{path}: dispatch p50", "FAILED", "", ended.last_words)
                 return
