@@ -1,6 +1,7 @@
 """The published experiment on one machine: serving arms over load, their tax, and which layer the tax lies in.
 
     python bench/experiment.py -o FOLDER [--arms proxy,dense] [--concurrency 1,2,4] [--isl 8,48] [--rounds 3]
+                               [--device cuda]
 
 The example server (examples/serve.py) serves with each arm in turn, every time under `efaprof record`, and a closed
 loop of clients asks it (examples/load.py). `efaprof tax` reads what the clients saw, `efaprof attribute` what the
@@ -40,6 +41,7 @@ EFAPROF = (sys.executable, "-m", "efaprof")
 BASELINE = "dense"
 MODEL = ("--layers", "4", "--hidden", "64", "--experts", "8", "--topk", "2", "--tokens", "64", "--length", "128")
 LAYERS = 4
+RANKS = 2  # of serve.py unless it is told otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Experiment:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.folder: Path = options.output
+        self.gpus = gpu_names() if options.device == "cuda" else []
         self.cells = [Cell(*pair) for pair in product(options.concurrency, options.isl)]
         self.traces: dict[tuple[str, Cell], list[Trace]] = {(arm, c): [] for arm in options.arms for c in self.cells}
 
@@ -106,6 +109,18 @@ class Experiment:
         return self.folder / "exports" / f"isl{isl}" / arm
 
     def run(self) -> None:
+        """All rounds, or those that are complete at Ctrl-C; without one of them that is the end."""
+        try:
+            self.make_runs()
+        except KeyboardInterrupt:
+            complete = min(len(traces) for traces in self.traces.values())
+            if not complete:
+                raise
+            print(f"stopped after {complete} of {self.options.rounds} rounds", file=sys.stderr)
+            self.options.rounds = complete
+            self.traces = {key: traces[:complete] for key, traces in self.traces.items()}
+
+    def make_runs(self) -> None:
         """All cells, `rounds` times; the arms follow each other in every cell, in turned order every other time."""
         runs = [(number, cell, arm) for number in range(self.options.rounds) for cell in self.cells
                 for arm in (self.options.arms if number % 2 == 0 else self.options.arms[::-1])]  # fmt: skip
@@ -124,9 +139,12 @@ class Experiment:
         options = self.options
         wire = ("--provider", options.provider) if arm != BASELINE else ()
         prefix = (*EFAPROF, "softefa", "--emulate", options.emulate, "--") if options.emulate and wire else ()
+        # Kernels stamp their own times; CUPTI beside them could take memory while one waits.
+        recorder = record(run, "--cuda", "off") if options.device == "cuda" else record(run)
         with Server(
-            "--arm", arm, *MODEL, "--slots", str(cell.concurrency), *wire, prefix=(*prefix, *record(run))
-        ) as server:
+            "--arm", arm, "--device", options.device, *MODEL, "--slots", str(cell.concurrency), *wire,
+            prefix=(*prefix, *recorder),
+        ) as server:  # fmt: skip
             asked = server.load(
                 "--concurrency", str(cell.concurrency), "--warmup", str(cell.concurrency),
                 "--requests", str(options.waves * cell.concurrency), "--isl", str(cell.isl), "--osl", str(options.osl),
@@ -231,6 +249,39 @@ def table(experiment: Experiment, documents: dict[int, dict[str, Any]], arm: str
     return lines
 
 
+def answers_of(experiment: Experiment) -> str:
+    """Whether every arm made the same tokens of the same prompts."""
+    options = experiment.options
+    compared = different = 0
+    for number, cell in product(range(options.rounds), experiment.cells):
+        files = [experiment.exports(arm, cell.isl) / run_name(arm, cell, number) for arm in options.arms]
+        rows = list(zip(*((folder / "answers.txt").read_text().splitlines() for folder in files), strict=True))
+        compared += len(rows)
+        different += sum(len(set(row)) > 1 for row in rows)
+    outcome = f"{different} DIFFER." if different else "the same tokens."
+    return f"Answers of all arms to {compared} prompts: {outcome}"
+
+
+def setting(gpus: list[str]) -> list[str]:
+    """What is real here and what is not."""
+    if not gpus:
+        return ["Emulated: the kernel is a CPU thread, the wire is this host's memory. Milliseconds, 95 % intervals."]
+    staged = len(gpus) < RANKS
+    shared = ", sharing it under MPS" if staged else ""
+    collectives = "gloo, staged through host memory" if staged else "NCCL"
+    return [
+        f"Model and kernels on {len(gpus)} × {gpus[0]}, {RANKS} ranks{shared}. Arm `{BASELINE}` by {collectives}.",
+        "Emulated: payload of the other arms lies in pinned host memory, not in the GPU's; all ranks are on this host.",
+        "Milliseconds, 95 % intervals.",
+    ]
+
+
+def gpu_names() -> list[str]:
+    """GPUs of this machine, as their driver calls them."""
+    words = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
+
+
 def page(experiment: Experiment) -> str:
     """The whole result in markdown."""
     options, machine = experiment.options, host.describe()
@@ -242,7 +293,8 @@ def page(experiment: Experiment) -> str:
         f"{machine.cpu_model}, {machine.cpus} cores. Model {' '.join(MODEL)}.",
         f"{options.rounds} rounds of {options.waves} waves, {options.osl} tokens an answer; baseline `{BASELINE}`.",
         f"Dispatch over {wire}, all ranks on this host.",
-        "Emulated: the kernel is a CPU thread, the wire is this host's memory. Milliseconds, 95 % intervals.",
+        *setting(experiment.gpus),
+        answers_of(experiment),
     ]
     for arm in options.arms:
         if arm != BASELINE:
@@ -279,6 +331,7 @@ def main() -> None:
     parser.add_argument("--osl", type=int, default=32, help="tokens of an answer")
     parser.add_argument("--waves", type=int, default=5, help="requests of each client in a run")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model runs")
     parser.add_argument("--provider", default="tcp", help="of libfabric, for the arms that use one")
     parser.add_argument("--emulate", default="", metavar="SPEC", help="run those arms on an emulated EFA device")
     options = parser.parse_args()

@@ -7,16 +7,17 @@ import signal
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     import torch
-    from moe_model import Model
+    from moe_model import Model, Place
 
     from efaprof.instrument.dense import Dense
     from efaprof.instrument.ops import Engine, EngineOptions, StepKind
+    from efaprof.instrument.ops.cuda import CudaEngine
     from efaprof.instrument.ops.operators import Received
 
 
@@ -43,6 +44,7 @@ class Job:
 
     shape: Shape
     arm: str
+    device: str  # cpu or cuda
     ranks: int
     tokens: int  # most of a rank in one step
     channels: int
@@ -75,11 +77,21 @@ class Step:
 class EngineArm:
     """The instrumented proxy path, or the one that posts by itself, as operators."""
 
-    def __init__(self, options: EngineOptions, pipe: Connection) -> None:
+    def __init__(self, options: EngineOptions, place: Place) -> None:
         from efaprof.instrument import ops
 
         ops.load()
-        self.engine: Engine = ops.Engine(options)
+        self.engine: Engine | CudaEngine
+        if place.device.type == "cuda":
+            from efaprof.instrument.ops.cuda import CudaEngine
+
+            ops.load_cuda()
+            self.engine = CudaEngine(options, device=place.device.index)
+        else:
+            self.engine = ops.Engine(options)
+
+    def connect(self, pipe: Connection) -> None:
+        """Come together with the other ranks."""
         pipe.send(self.engine.contact())
         self.engine.connect(pipe.recv())
 
@@ -110,18 +122,54 @@ class EngineArm:
         self.engine.close()
 
 
-def _dense(job: Job, options: EngineOptions, pipe: Connection) -> Dense:
+def _dense(job: Job, options: EngineOptions, place: Place, pipe: Connection) -> Dense:
+    import torch
     import torch.distributed as dist
 
     from efaprof.instrument.dense import Dense
 
     pipe.send(b"")
     pipe.recv()  # everybody is there
+    is_cuda = place.device.type == "cuda"
+    # Two ranks of an NCCL group cannot share a GPU.
+    is_nccl = is_cuda and torch.cuda.device_count() >= job.ranks
     dist.init_process_group(
-        "gloo", init_method=f"file://{job.rendezvous}", rank=options.rank, world_size=job.ranks,
-        timeout=timedelta(seconds=job.timeout_s),
+        "nccl" if is_nccl else "gloo", init_method=f"file://{job.rendezvous}", rank=options.rank, world_size=job.ranks,
+        timeout=timedelta(seconds=job.timeout_s), device_id=place.device if is_nccl else None,
     )  # fmt: skip
-    return Dense(options, emulated="nic: gloo on one host")
+    wire = "NCCL on one host" if is_nccl else "gloo on one host"
+    return Dense(options, emulated=f"nic: {wire}{', staged through host memory' if is_cuda and not is_nccl else ''}")
+
+
+def _place(job: Job, rank: int) -> Place:
+    """Where this rank computes; ranks take the GPUs in turn."""
+    import torch
+    from moe_model import HOST, Place
+
+    if job.device == "cpu":
+        return HOST
+    if not torch.cuda.is_available():
+        raise RuntimeError("torch has no GPU here")
+    device = torch.device("cuda", rank % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    stream_on: Any = torch.cuda.Stream  # torch gives its methods no types
+    torch.cuda.set_stream(stream_on(device))  # torch's default one would wait for others
+    return Place(device, torch.bfloat16, is_static=True)
+
+
+def _rehearse(job: Job, model: Model, options: EngineOptions) -> None:
+    """Load every kernel and take all memory of a step, for every number of tokens: not while a rank waits for us.
+
+    A kernel that is loaded, or memory that is taken, waits for the kernels of other processes on the same GPU too.
+    """
+    import torch
+
+    room = [torch.empty(1 << 19, dtype=torch.uint8, device=model.place.device) for _ in range(32)]
+    batches = [_inputs(job, model, Work((0,) * count, (job.shape.slots,) * count, (0,) * count))
+               for count in range(job.tokens + 1)]  # fmt: skip
+    model.rehearse(options, batches)
+    torch.cuda.synchronize()
+    del room  # torch keeps it for what comes
 
 
 def run(job: Job, rank: int, pipe: Connection) -> None:
@@ -154,32 +202,42 @@ def _serve(job: Job, rank: int, pipe: Connection) -> None:
         rank=rank, ranks=job.ranks, tokens=job.tokens, hidden=job.shape.hidden, topk=job.shape.topk,
         experts=job.shape.experts, channels=job.channels, provider=job.provider, timeout_s=job.timeout_s,
         path=DispatchPath.GDAKI if job.arm == "gdaki" else DispatchPath.PROXY,
+        dtype="f32" if job.device == "cpu" else "bf16",
     )  # fmt: skip
-    arm = _dense(job, options, pipe) if job.arm == "dense" else EngineArm(options, pipe)
-    model = Model(job.shape, rank, job.ranks, arm)
+    place = _place(job, rank)
+    arm = _dense(job, options, place, pipe) if job.arm == "dense" else EngineArm(options, place)
+    model = Model(job.shape, rank, job.ranks, arm, place)
+    if place.is_static:
+        _rehearse(job, model, options)
+    if isinstance(arm, EngineArm):
+        arm.connect(pipe)
     pipe.send("ready")
     while (step := pipe.recv()) is not None:
         if step.kind is None:
             arm.begin_step(step.number, StepKind.PAUSE)
         else:
-            pipe.send(_step(arm, model, step))
+            pipe.send(_step(job, arm, model, step))
     arm.close()
 
 
-def _step(arm: EngineArm | Dense, model: Model, step: Step) -> list[int]:
-    """The successors that were wanted."""
+def _inputs(job: Job, model: Model, work: Work) -> list[torch.Tensor]:
+    """Tokens, slots, positions; where shapes must stay the same, filled up with tokens of nobody's slot."""
     import torch
 
+    empty = job.tokens - len(work.tokens) if model.place.is_static else 0
+    filled = [work.tokens + (0,) * empty, work.slots + (job.shape.slots,) * empty, work.positions + (0,) * empty]
+    return list(torch.tensor(filled, dtype=torch.int64).to(model.place.device).unbind())
+
+
+def _step(job: Job, arm: EngineArm | Dense, model: Model, step: Step) -> list[int]:
+    """The successors that were wanted."""
     import efaprof
     from efaprof.instrument.ops import StepKind
 
     work = step.work
     with efaprof.step(kind=step.kind, tokens=step.accepted, batch=step.sequences):
         arm.begin_step(step.number, StepKind[str(step.kind).upper()])
-        tokens, slots, positions = (
-            torch.tensor(numbers, dtype=torch.int64) for numbers in (work.tokens, work.slots, work.positions)
-        )
-        logits = model.forward(tokens, slots, positions)
-        found = logits[list(work.wanted)].argmax(-1).tolist()
+        tokens, slots, positions = _inputs(job, model, work)
+        made = model.forward(tokens, slots, positions, len(work.tokens)).argmax(-1).tolist()
         arm.end_step()
-    return found
+    return [made[at] for at in work.wanted]

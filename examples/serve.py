@@ -7,12 +7,15 @@ Weights are random and tokens are bytes: it answers nonsense, but it does what a
 OpenAI's `prompt` (text, or token numbers), `max_tokens` and `stream`; decoding is greedy. On an emulated EFA device:
 
     efaprof softefa -- efaprof record -- python examples/serve.py --arm gdaki
+
+With `--device cuda` the model and the exchange of tokens are kernels on this machine's GPUs (docs/gpu.md).
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import multiprocessing
 import os
@@ -31,6 +34,9 @@ from typing import Any
 import moe_rank
 from batching import Batcher, Sequence
 from moe_rank import VOCABULARY, Shape
+
+from efaprof.errors import EfaprofError
+from efaprof.instrument.mps import shared_gpus
 
 STOP_S = 10.0  # longest time for the ranks to end
 MODEL = "efaprof-moe"
@@ -264,7 +270,8 @@ async def _main(options: argparse.Namespace, ranks: Ranks, shape: Shape) -> int:
     listening = await asyncio.start_server(server.handle, "127.0.0.1", options.port)
     stepper.start()
     port = listening.sockets[0].getsockname()[1]
-    print(f"serve: http://127.0.0.1:{port} · arm {options.arm} · {options.ranks} ranks", file=sys.stderr, flush=True)
+    where = f"{options.ranks} ranks" + (" on GPUs" if options.device == "cuda" else "")
+    print(f"serve: http://127.0.0.1:{port} · arm {options.arm} · {where}", file=sys.stderr, flush=True)
     ended_by = asyncio.create_task(stopped.get())
     ends: list[asyncio.Future[Any]] = [ended_by, stepper.failed]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -278,6 +285,7 @@ async def _main(options: argparse.Namespace, ranks: Ranks, shape: Shape) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small Mixture-of-Experts server, for recording.")
     parser.add_argument("--arm", choices=("proxy", "gdaki", "dense"), default="proxy", help="how tokens reach experts")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model and its kernels run")
     parser.add_argument("--port", type=int, default=8000, help="on 127.0.0.1; 0: any")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", default=None, help="of libfabric: tcp (proxy), shm, efa, efa-direct (gdaki)")
@@ -298,25 +306,38 @@ def main() -> int:
     shape = replace(Shape(), **{name: getattr(options, name) for name in names})
     if shape.slots > options.tokens:
         sys.exit(f"serve: --slots {shape.slots} is more than the {options.tokens} --tokens of a step")
+    if options.device == "cuda" and options.arm == "gdaki":
+        sys.exit("serve: --arm gdaki runs on a CPU only: use --device cpu")
+    try:
+        with shared_gpus(options.ranks) if options.device == "cuda" else contextlib.nullcontext():
+            ended_by = _serve(options, shape)
+    except RankEnded as error:
+        print(f"serve: {error}; the others were stopped", file=sys.stderr)
+        return 1
+    except EfaprofError as error:
+        print(f"serve: {error}", file=sys.stderr)
+        return 2
+    signal.signal(ended_by, signal.SIG_DFL)
+    os.kill(os.getpid(), ended_by)
+    return 128 + ended_by
+
+
+def _serve(options: argparse.Namespace, shape: Shape) -> int:
+    """Start the ranks, serve; the signal that ended it. RankEnded when a rank does not last so long."""
     with tempfile.TemporaryDirectory(prefix="serve-") as folder:
         job = moe_rank.Job(
-            shape=shape, arm=options.arm, ranks=options.ranks, tokens=options.tokens, channels=options.channels,
-            provider=options.provider, timeout_s=options.timeout, rendezvous=str(Path(folder) / "group"),
+            shape=shape, arm=options.arm, device=options.device, ranks=options.ranks, tokens=options.tokens,
+            channels=options.channels, provider=options.provider, timeout_s=options.timeout,
+            rendezvous=str(Path(folder) / "group"),
         )  # fmt: skip
         ranks = Ranks(job)
         try:
             ranks.start()
-            ended_by = asyncio.run(_main(options, ranks, shape))
-        except RankEnded as error:
-            print(f"serve: {error}; the others were stopped", file=sys.stderr)
-            return 1
+            return asyncio.run(_main(options, ranks, shape))
         except KeyboardInterrupt:  # before it served
-            ended_by = signal.SIGINT
+            return signal.SIGINT
         finally:
             ranks.stop()
-    signal.signal(ended_by, signal.SIG_DFL)
-    os.kill(os.getpid(), ended_by)
-    return 128 + ended_by
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 Every rank gathers all tokens of all ranks, runs its own experts on those that chose them, and a reduce-scatter adds the
 answers up. Shapes, meaning and arithmetic of what goes in and out are those of torch.ops.efaprof (ops/operators.py).
+Tensors on a GPU go through host memory unless the group is NCCL's, which needs a GPU for each rank.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Dense:
         """Use the default group; `emulated` says in the records what of the fabric is not the real thing."""
         self.options = options
         self._records = _records(options, emulated)
+        self._is_nccl = dist.get_backend() == "nccl"
 
     def begin_step(self, step: int, kind: StepKind) -> None:
         """What follows belongs to this step."""
@@ -50,10 +52,7 @@ class Dense:
         options = self.options
         mine = self._packed(x, experts, weights)
         everyone = mine.new_empty((options.rows, mine.shape[1]))
-        with span("all-gather", layer="nic"):
-            self._records.enter(layer, _GATHER)
-            _all_gather(everyone, mine)
-            self._records.leave(mine.nbytes)
+        everyone = self._together(_all_gather, "all-gather", (layer, _GATHER), everyone, mine)
         received = self._unpacked(everyone)
         self._weights = received[2]
         return received
@@ -66,11 +65,7 @@ class Dense:
             sums += torch.where(weights[:, choice, None] != 0, y[:, choice].float() * weights[:, choice, None], 0.0)
         sums = sums.to(y.dtype)
         mine = sums.new_empty((options.tokens, options.hidden))
-        with span("reduce-scatter", layer="nic"):
-            self._records.enter(layer, _SCATTER)
-            _reduce_scatter(mine, sums)
-            self._records.leave(mine.nbytes)
-        return mine[:tokens]
+        return self._together(_reduce_scatter, "reduce-scatter", (layer, _SCATTER), mine, sums)[:tokens]
 
     def close(self) -> None:
         """End the last step in the records."""
@@ -83,6 +78,21 @@ class Dense:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _together(
+        self, collective: Any, name: str, place: tuple[int, int], into: torch.Tensor, given: torch.Tensor
+    ) -> torch.Tensor:
+        """Run a collective as one operation of the records: from when this rank has computed `given` to its result."""
+        device = given.device
+        if given.is_cuda and not self._is_nccl:
+            into, given = into.cpu(), given.cpu()  # waits for the GPU
+        _finish(given)
+        with span(name, layer="nic"):
+            self._records.enter(*place)
+            collective(into, given)
+            _finish(into)
+            self._records.leave(min(into.nbytes, given.nbytes))
+        return into.to(device)
 
     def _packed(self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         """One row of bytes per token, and as many empty ones as make `tokens` of them: elements │ experts │ weights."""
@@ -114,6 +124,12 @@ class Dense:
             torch.where(is_here, weights, 0.0),
             received,
         )
+
+
+def _finish(tensor: torch.Tensor) -> None:
+    """Return when the GPU has made it."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
 
 
 class _Nothing:

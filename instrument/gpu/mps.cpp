@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../protocol/routing.h"
+#include "../proxy/stop.h"
 #include "library.h"
 
 namespace efaprof::dispatch {
@@ -102,6 +104,33 @@ void Mps::stop() {
     folder_[0] = 0;
     unsetenv(PIPE);
     unsetenv(LOG);
+}
+
+int lend_mps(int count, char **words) {
+    char *end = nullptr, why[240];
+    unsigned long ranks = count == 2 ? strtoul(words[1], &end, 10) : 0;
+    if (ranks < 1 || ranks > protocol::MAX_RANKS || *end != 0) {
+        fprintf(stderr, "usage: efaprof-dispatch mps RANKS\n");
+        return EXIT_REFUSED;
+    }
+    // Whoever started this says when it is over; signals to the group are for the ranks.
+    signal(SIGINT, SIG_IGN);
+    signal(SIGTERM, SIG_IGN);
+    Mps mps;
+    if (!open_gpu_library(why, sizeof why) || !mps.start(static_cast<uint32_t>(ranks), why, sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        return EXIT_REFUSED;
+    }
+    const char *where = getenv(PIPE);
+    printf("%s\n", where == nullptr ? "" : where);
+    fflush(stdout);
+    char ignored[64];
+    ssize_t got = 0;
+    do
+        got = read(STDIN_FILENO, ignored, sizeof ignored);
+    while (got > 0 || (got < 0 && errno == EINTR));
+    mps.stop();
+    return 0;
 }
 
 } // namespace efaprof::dispatch

@@ -19,4 +19,8 @@ private:
     char folder_[64] = {};
 };
 
+// `efaprof-dispatch mps RANKS`: a daemon for a launcher that is not ours. Says on stdout where it is, or an empty line
+// when none is needed, and ends it when stdin does. Exit code.
+int lend_mps(int count, char **words);
+
 } // namespace efaprof::dispatch
