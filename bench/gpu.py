@@ -18,15 +18,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "gpu"))
 
-from gpu_runs import POSTED, POSTED_STAMPS, STAMPS, Ended, command, library_folder, missing, on_device, run, stamped
+from gpu_runs import POSTED, POSTED_STAMPS, STAMPS, Ended, command, library_folder, missing, run, stamped
 
 TURNS = 3  # of stamps and switches: medians over them
 SHAPES = [(tokens, hidden) for hidden in (2048, 7168) for tokens in (1, 4, 8, 128)]
 INJECTIONS = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
 MODEL = ("--topk", "8", "--experts", "64", "--compute-us", "50")
 EFA, DEVICE = "efa-direct", "latency=5us"  # runs on the emulated device
-
-
 PATHS = {"proxy": (), "gdaki": POSTED}
 
 
@@ -181,19 +179,25 @@ def emulated_device(folder: Path) -> None:
 
 def posting(folder: Path) -> None:
     """Kernels that post by themselves against the same over ring, proxy and libfabric, in turns."""
-    shape = ["--ranks", "2", "--tokens", "8", "--hidden", "7168", "--steps", "200"]
+    shape = ["--ranks", "2", "--tokens", "8", "--hidden", "7168", "--steps", "200", "--json"]
     runs: dict[str, list[str]] = {path: [] for path in PATHS}
+    took: dict[str, list[dict[str, float]]] = {path: [] for path in PATHS}
     for turn in range(TURNS):
-        for path, found in runs.items():
-            ended, target = recorded(folder, [*PATHS[path], *shape], EFA)
+        for path, words in PATHS.items():
+            ended, target = recorded(folder, [*words, *shape], EFA)
             if ended.code != 0:
                 row(f"{path}: 2 ranks over {EFA}", "FAILED", "", ended.last_words)
                 return
-            found.append(str(target.rename(folder / f"{path}-{turn}")))
+            runs[path].append(str(target.rename(folder / f"{path}-{turn}")))
+            found = ended.summary
+            took[path].append({"dispatch p50": found["gpu"]["dispatch_us"]["p50"], "a step": found["step_us"]})
             if turn == 0:
-                stamps_of = POSTED_STAMPS if path == "gdaki" else STAMPS
-                one_run(f"{path}: 2 ranks over {EFA}", ended, Path(found[-1]), stamps_of)
-    dispatch_p50(shape)
+                names = POSTED_STAMPS if path == "gdaki" else STAMPS
+                one_run(f"{path}: 2 ranks over {EFA}", ended, Path(runs[path][-1]), names)
+    for what in ("dispatch p50", "a step"):
+        pairs = [(one[what], other[what]) for one, other in zip(took["gdaki"], took["proxy"], strict=True)]
+        gdaki, proxy, ratio = median(a for a, _ in pairs), median(b for _, b in pairs), median(a / b for a, b in pairs)
+        row(f"gdaki: {what}", f"{gdaki:.2f} µs", f"× {ratio:.3f} of {proxy:.2f} µs with a proxy")
     told = run([sys.executable, "-m", "efaprof", "diff", *runs["proxy"], "--json", "--", *runs["gdaki"]])
     if told.code not in (0, 1):
         row("gdaki: efaprof diff", "FAILED", "", told.last_words)
@@ -201,28 +205,9 @@ def posting(folder: Path) -> None:
     compared(json.loads(told.out))
 
 
-def dispatch_p50(shape: list[str]) -> None:
-    """Median times of the dispatch kernel on both paths, unrecorded."""
-    found: dict[str, list[float]] = {path: [] for path in PATHS}
-    for _ in range(TURNS):
-        for path, times in found.items():
-            ended = on_device(command(*shape, *MODEL, *PATHS[path], provider=EFA), DEVICE)
-            if ended.code != 0:
-                row(f"{path}: dispatch p50", "FAILED", "", ended.last_words)
-                return
-            times.append(ended.summary["gpu"]["dispatch_us"]["p50"])
-    proxy, gdaki = (median(times) for times in found.values())
-    ratio = median(b / a for a, b in zip(*found.values(), strict=True))
-    row("gdaki: dispatch p50", f"{gdaki:.2f} µs", f"× {ratio:.3f} of {proxy:.2f} µs with a proxy")
-
-
 def compared(found: dict[str, Any]) -> None:
-    """What the comparison of both paths says of steps, savings and the kernel."""
-    step, paths = found["measures"][0], found["paths"]
-    row(
-        "gdaki: a step", f"{step['second_us']:.1f} µs", f"× {step['second_us'] / step['first_us']:.3f} of "
-        f"{step['first_us']:.1f} µs with a proxy",
-    )  # fmt: skip
+    """What the comparison of both paths says of savings and the kernel."""
+    paths = found["paths"]
     for saving in paths["savings"]:
         value, low, high = (saving["us"][name] for name in ("value", "lo", "hi"))
         spread = "" if low is None or high is None else f"{low:.1f} … {high:.1f}"

@@ -107,7 +107,7 @@ POSTED = ("--path", "gdaki", "--queues", "verbs")
 
 def on_device(argv: list[str], emulate: str = "latency=5us") -> Ended:
     """The command on the emulated EFA device."""
-    return run([sys.executable, "-m", "efaprof", "softefa", "--emulate", emulate, "--", *argv])
+    return run([sys.executable, "-m", "efaprof", "softefa", "-q", "--emulate", emulate, "--", *argv])
 
 
 def main_without_pytest(reason: str | None, names: Mapping[str, Any]) -> int:
