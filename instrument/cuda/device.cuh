@@ -3,6 +3,8 @@
 
 #include <cuda_bf16.h>
 
+#include <time.h>
+
 #include "../protocol/numerics.h"
 #include "gpu.h"
 
@@ -75,19 +77,34 @@ struct Kernel {
     ArrivalStamp *arrival_stamps;
 };
 
+// The other branches are for tests, which run kernels on a CPU (tests/fakes/simt.h).
 __device__ inline uint64_t now_ns() {
+#ifdef __CUDA_ARCH__
     uint64_t time;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(time));
     return time;
+#else
+    timespec time;
+    clock_gettime(CLOCK_REALTIME, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1000000000u + static_cast<uint64_t>(time.tv_nsec);
+#endif
 }
 
 __device__ inline uint32_t load_acquire_gpu(const uint32_t *word) {
+#ifdef __CUDA_ARCH__
     uint32_t value;
     asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
     return value;
+#else
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+#endif
 }
 __device__ inline void store_release_gpu(uint32_t *word, uint32_t value) {
+#ifdef __CUDA_ARCH__
     asm volatile("st.release.gpu.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+#else
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+#endif
 }
 
 __device__ inline bool has_fault(const Kernel &k) {

@@ -1,0 +1,69 @@
+"""The kernels that post by themselves, warp by warp on a CPU (tests/fakes/warps.cpp), against the emulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+from softefa_runs import need_softefa, on_softefa
+
+from efaprof import native
+from efaprof.errors import EfaprofError
+
+WORDS = ("--device", "cuda", "--dtype", "bf16", "--provider", "efa-direct", "--path", "gdaki", "--queues", "verbs",
+         "--layers", "2", "--tokens", "6", "--hidden", "64", "--compute-us", "0", "--warmup", "1", "--steps", "3",
+         "--timeout", "30")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def program(build_dir, tmp_path_factory):
+    """efaprof-dispatch beside kernels that run on a CPU."""
+    need_softefa()
+    warps = build_dir / "warps" / "libefaprof-cuda.so"
+    if not warps.is_file():
+        pytest.skip(f"{warps} is missing: CUDA's headers were not there")
+    try:
+        dispatch = native.lib_path("efaprof-dispatch")
+    except EfaprofError as error:
+        pytest.skip(error.message)
+    folder = tmp_path_factory.mktemp("warps")
+    for file in (dispatch, warps):
+        shutil.copy(file, folder)
+    return folder / "efaprof-dispatch"
+
+
+def posted(program, monkeypatch, *words, emulate=""):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", os.fspath(program.parent))  # ranks need no daemon here
+    return on_softefa(program, *WORDS, *words, emulate=emulate)
+
+
+@pytest.mark.parametrize(
+    ("words", "emulate"),
+    [
+        ([], ""),
+        (["--batch", "4", "--send-queue", "8", "--window", "16"], "latency=5us,reorder=0.5"),
+        (["--signal", "fence", "--ranks", "3", "--experts", "18"], "latency=5us,reorder=0.5"),
+        (["--signal", "fence-batch", "--window", "1", "--dtype", "fp8", "--hidden", "128", "--no-stamps"], ""),
+    ],
+    ids=["plain", "small queues, reordered", "fenced, reordered", "one in flight"],
+)
+def test_a_warp_posts_what_its_peers_verify(program, monkeypatch, words, emulate):
+    done = posted(program, monkeypatch, "--json", *words, emulate=emulate)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["verified_tokens"] == found["ranks"] * 6 * 2 * 4
+    assert found["gpu"]["violations"] == 0
+
+
+def test_a_peer_that_stays_away_is_named_in_time(program, monkeypatch):
+    done = posted(program, monkeypatch, "--late", "1=4s", "--timeout", "1")
+    assert done.returncode == 1
+    assert "the kernel waited 1 s for a barrier (rank 1" in done.stderr
+
+
+def test_damaged_tokens_are_found(program, monkeypatch):
+    done = posted(program, monkeypatch, "--corrupt", "2")
+    assert done.returncode == 1
+    assert "data does not verify" in done.stderr
