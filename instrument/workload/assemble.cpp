@@ -84,7 +84,7 @@ void record_identity(const Engine &engine, const Options &options) {
     record_counter("job.rank", engine.rank, GAUGE);
     record_counter("job.ranks", engine.ranks, GAUGE);
     if (options.device == Device::Cpu) record_note("emulated: kernel: a CPU thread", 1);
-    if (options.device == Device::Cuda) record_note("payload: in pinned host memory, not in the GPU's", 1);
+    if (options.device == Device::Cuda) record_note("emulated: payload: in pinned host memory, not in the GPU's", 1);
     const struct {
         const char *name;
         uint64_t ns;
