@@ -54,9 +54,12 @@ class Estimate:
     def __str__(self) -> str:
         return f"{self.value:7.2f} ±{self.half:.2f}"
 
-    def meets(self, other: Estimate) -> bool:
-        """The intervals have a value in common."""
-        return abs(self.value - other.value) <= self.half + other.half
+    def meets(self, other: Estimate) -> str:
+        """Whether the intervals have a value in common; of one round there is none."""
+        room = self.half + other.half
+        if math.isnan(room):
+            return "–"
+        return "yes" if abs(self.value - other.value) <= room else "NO"
 
     def minus(self, other: Estimate) -> Estimate:
         """Difference of two independent means."""
@@ -117,8 +120,19 @@ class Experiment:
             if not complete:
                 raise
             print(f"stopped after {complete} of {self.options.rounds} rounds", file=sys.stderr)
-            self.options.rounds = complete
-            self.traces = {key: traces[:complete] for key, traces in self.traces.items()}
+            self.forget_from(complete)
+
+    def forget_from(self, complete: int) -> None:
+        """Leave out the round that was broken off; what its clients saw goes to a folder that nothing reads."""
+        aside = self.folder / "incomplete"
+        aside.mkdir()
+        for arm, cell in self.traces:
+            self.traces[arm, cell] = self.traces[arm, cell][:complete]
+            for number in range(complete, self.options.rounds):
+                name = run_name(arm, cell, number)
+                if (export := self.exports(arm, cell.isl) / name).is_dir():
+                    export.rename(aside / name)
+        self.options.rounds = complete
 
     def make_runs(self) -> None:
         """All cells, `rounds` times; the arms follow each other in every cell, in turned order every other time."""
@@ -242,7 +256,7 @@ def table(experiment: Experiment, documents: dict[int, dict[str, Any]], arm: str
         parts = [statistics.fmean(one.layers.get(name, 0.0) for one in own)
                  - statistics.fmean(one.layers.get(name, 0.0) for one in base) for name in names]  # fmt: skip
         lines.append(
-            f"| {cell.concurrency} | {cell.isl} | {itl} | {tax} | {traced} | {'yes' if tax.meets(traced) else 'NO'} "
+            f"| {cell.concurrency} | {cell.isl} | {itl} | {tax} | {traced} | {tax.meets(traced)} "
             f"| {outside[0]:.2f}, {outside[1]:.2f} | {longer} | " + " | ".join(f"{part:.2f}" for part in parts)
             + f" | {tax.value - sum(parts):.2f} |"
         )  # fmt: skip
@@ -291,7 +305,7 @@ def page(experiment: Experiment) -> str:
         f"# Serving arms over load, {time.strftime('%Y-%m-%d')}",
         "",
         f"{machine.cpu_model}, {machine.cpus} cores. Model {' '.join(MODEL)}.",
-        f"{options.rounds} rounds of {options.waves} waves, {options.osl} tokens an answer; baseline `{BASELINE}`.",
+        f"Rounds: {options.rounds}, of {options.waves} waves, {options.osl} tokens an answer; baseline `{BASELINE}`.",
         f"Dispatch over {wire}, all ranks on this host.",
         *setting(experiment.gpus),
         answers_of(experiment),
