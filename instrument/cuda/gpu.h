@@ -136,6 +136,7 @@ struct Posting {
     uint64_t base;                   // address of the registered memory, as the device knows it
     uint32_t lkey;
     uint16_t qpn;
+    uint32_t fuzz; // tests only: of each thousand entries, so many are written with a random bit flipped
 };
 
 // Everything a rank's kernels need. Pointers are of the host; the memory behind them is pinned by open().

@@ -156,9 +156,22 @@ private:
             static_cast<uint16_t>(number & (p_.window - 1)),
             (command.flags & protocol::FLAG_IMM) != 0,
         };
-        protocol::write_entry(k_.post->send, place, protocol::build_write(work, k_.targets[command.peer]));
+        softefa_wqe wqe = protocol::build_write(work, k_.targets[command.peer]);
+        if (p_.fuzz != 0) spoil(wqe, number);
+        protocol::write_entry(k_.post->send, place, wqe);
         *static_cast<volatile uint32_t *>(flying(number)) = command.peer + 1u;
         atomicAdd(&k_.posted[command.peer], 1u);
+    }
+
+    __device__ void spoil(softefa_wqe &wqe, uint64_t number) const {
+        uint64_t random = protocol::mix(protocol::mix(k_.setup.seed + k_.setup.rank) + number);
+        if (random % 1000 >= p_.fuzz) return;
+        uint32_t bit = static_cast<uint32_t>(random >> 32) % (sizeof wqe * 8);
+        uint64_t words[protocol::WQE_WORDS];
+        memcpy(words, &wqe, sizeof wqe);
+        for (uint32_t i = 0; i < protocol::WQE_WORDS; i++) // no index that only the run knows: words stay registers
+            words[i] ^= i == bit / 64 ? uint64_t{1} << bit % 64 : 0;
+        memcpy(&wqe, words, sizeof wqe);
     }
 
     // Another warp's entries before ours: it rings first.

@@ -23,6 +23,7 @@ gpu::Posting posting_for(const GdaQueues &queues, const Options &options, uint64
     posting.base = queues.base;
     posting.lkey = queues.lkey;
     posting.qpn = queues.qpn;
+    posting.fuzz = options.posting.fuzz;
     return posting;
 }
 

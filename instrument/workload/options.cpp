@@ -183,7 +183,6 @@ void check_device(const Options &options) {
 void check_posting_kernel(const Options &options) {
     if (options.path != Path::Gdaki || options.device != Device::Cuda) return;
     if (options.posting.counts) refuse("--completion counter with --path gdaki needs --device cpu");
-    if (options.posting.fuzz != 0) refuse("--fuzz needs --device cpu");
     if (options.takes_turns) refuse("--stamps-in-turns needs --path proxy");
     if (options.inject.nic_ns != 0 || options.inject.rx_ns != 0)
         refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -61,6 +62,28 @@ def test_a_peer_that_stays_away_is_named_in_time(program, monkeypatch):
     done = posted(program, monkeypatch, "--late", "1=4s", "--timeout", "1")
     assert done.returncode == 1
     assert "the kernel waited 1 s for a barrier (rank 1" in done.stderr
+
+
+def test_a_wire_that_loses_ends_the_run_in_one_line(program, monkeypatch):
+    done = posted(program, monkeypatch, "--steps", "40", "--timeout", "3", emulate="loss=0.2,retries=0,rto=1us")
+    assert done.returncode == 1
+    assert re.search("a write ended with status 1[35] \\(the peer ", one_line(done))
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_spoiled_entries_end_in_the_right_answer_or_in_one_line(program, monkeypatch, seed):
+    words = ["--fuzz", "20", "--timeout", "2", "--seed", seed, "--json"]
+    done = posted(program, monkeypatch, *words, emulate="latency=2us,reorder=0.3")
+    if done.returncode == 0:
+        assert json.loads(done.stdout)["verified_tokens"] == 2 * 6 * 2 * 4
+        return
+    assert done.returncode == 1
+    assert one_line(done)
+
+
+def one_line(done):
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("efaprof-dispatch: ")]
+    return line
 
 
 def test_damaged_tokens_are_found(program, monkeypatch):
