@@ -50,7 +50,7 @@ class Child:
     def wait(self, timeout_s: float) -> Ending | None:
         """The program's ending, or None when it still runs after `timeout_s`; passes signals on meanwhile."""
         # Bound to one signal a call: a storm of them must not keep the caller from draining.
-        info = signal.sigtimedwait(self._gate.held, max(timeout_s, 0.0))
+        info = self._gate.next(timeout_s)
         if info is not None and info.si_signo != signal.SIGCHLD:
             self._pass_on(info.si_signo, is_from_kernel=info.si_code == _SI_KERNEL)
         ending = self._look()

@@ -5,13 +5,20 @@ Imports nothing that starts threads: a thread that was there before the signals 
 
 from __future__ import annotations
 
+import ctypes
 import os
+import select
 import signal
 import sys
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from efaprof.errors import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SIGSET_WORDS = 16  # of the C library's sigset_t; the kernel has signals in the first
 
 # Not ours to hold: they cannot be caught, or mean that this process itself went wrong.
 _LEFT_ALONE = frozenset(
@@ -64,11 +71,31 @@ class SignalGate:
             # Else the kernel throws the program's exit status away.
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.mask_before: set[int] = set(signal.pthread_sigmask(signal.SIG_BLOCK, self.held))
+        self._fd = _signal_descriptor(self.held)
+
+    def next(self, timeout_s: float) -> signal.struct_siginfo | None:
+        """The next held signal, or None when none comes in time.
+
+        CPython's sigtimedwait returns what it never filled in when a stop and a continue interrupt it and the time is
+        over by then. So the time is waited for elsewhere, and it is asked only for what is there already.
+        """
+        select.select([self._fd], [], [], max(timeout_s, 0.0))
+        return signal.sigtimedwait(self.held, 0)
 
     def check(self) -> None:
         """Raise NotStarted when a signal that came meanwhile says not to start the command at all."""
         if ending := signal.sigpending() & _ENDING & self.held:
             raise NotStarted(min(ending))
+
+
+def _signal_descriptor(numbers: Iterable[int]) -> int:
+    """A signalfd: readable while one of these signals is pending. Closed on exec."""
+    mask = sum(1 << (number - 1) for number in numbers)
+    words = (ctypes.c_uint64 * _SIGSET_WORDS)(mask)
+    descriptor = ctypes.CDLL(None, use_errno=True).signalfd(-1, words, os.O_CLOEXEC | os.O_NONBLOCK)
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return int(descriptor)
 
 
 class NotStarted(RecordError):
