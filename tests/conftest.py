@@ -6,6 +6,7 @@ import os
 import signal
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 REPO = Path(__file__).resolve().parent.parent
@@ -14,6 +15,10 @@ REPO = Path(__file__).resolve().parent.parent
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+# No property has a time limit of its own: on shared machines that fails by the neighbours.
+hypothesis.settings.register_profile("efaprof", deadline=None)
+hypothesis.settings.load_profile("efaprof")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
