@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from cffi import FFI
 
@@ -101,19 +101,19 @@ class EngineOptions:
         return self.ranks * self.tokens
 
 
-class Engine:
-    """One rank: open here, connected once the contacts of all ranks are known, closed together with the others."""
+class Member:
+    """What an engine is to the others of its job, whatever runs it; `_prefix` begins its functions' names."""
 
-    def __init__(self, options: EngineOptions) -> None:
-        """Open the rank's endpoint; UsageError when the provider or the options cannot be had."""
+    _prefix: ClassVar[str]
+
+    def __init__(self, options: EngineOptions, library: Any, *where: int) -> None:
+        """Open the rank's endpoint; UsageError when the provider, the options or `where` cannot be had."""
         self.options = options
         self.handle = 0  # its number in torch.ops.efaprof
-        self._moe = _FFI.NULL
-        self._lib = _library()
+        self._lib = library
         provider = _FFI.new("char[]", options.provider.encode())
-        error = _FFI.new("char[640]")
-        result = _FFI.new("int *")
-        self._moe = self._lib.efaprof_moe_open(native_options(options, provider), result, error, 640)
+        error, result = _FFI.new("char[640]"), _FFI.new("int *")
+        self._moe = self._function("open")(native_options(options, provider), *where, result, error, 640)
         if self._moe == _FFI.NULL:
             fail_with(_FFI.string(error).decode(errors="replace"), result=int(result[0]))
         self.handle = registry.add(self)
@@ -121,47 +121,19 @@ class Engine:
     def contact(self) -> bytes:
         """What the other ranks need of this one."""
         contact = _FFI.new(f"char[{CONTACT_BYTES}]")
-        self._check(self._lib.efaprof_moe_contact(self._open(), contact))
+        self._call("contact", contact)
         return bytes(_FFI.buffer(contact))
 
     def connect(self, contacts: Sequence[bytes]) -> None:
-        """Reach every rank, given the contacts of all in their order; the peers' processes are watched from here on."""
+        """Reach every rank, given the contacts of all in their order."""
         if len(contacts) != self.options.ranks or any(len(one) != CONTACT_BYTES for one in contacts):
             raise UsageError(f"connect needs the contacts of all {self.options.ranks} ranks, in their order")
-        self._check(self._lib.efaprof_moe_connect(self._open(), b"".join(contacts)))
-
-    def begin_step(self, step: int, kind: StepKind = StepKind.DECODE) -> None:
-        """What follows belongs to this step; the same numbers and kinds in the same order on every rank."""
-        self._check(self._lib.efaprof_moe_begin_step(self._open(), step, int(kind)))
-
-    def end_step(self) -> None:
-        """The rank has computed all of the step."""
-        self._check(self._lib.efaprof_moe_end_step(self._open()))
-
-    def dispatch(
-        self, layer: int, tokens: int, given: tuple[int, int, int], received: tuple[int, int, int, int]
-    ) -> None:
-        """Dispatch of memory by address: given x, experts, weights; received x, experts, weights, counts."""
-        x, experts, weights = given
-        into_x, into_experts, into_weights, counts = received
-        cast = _FFI.cast
-        self._check(
-            self._lib.efaprof_moe_dispatch(
-                self._open(), layer, tokens, cast("void *", x), cast("int64_t *", experts), cast("float *", weights),
-                cast("void *", into_x), cast("int32_t *", into_experts), cast("float *", into_weights),
-                cast("int32_t *", counts),
-            )
-        )  # fmt: skip
-
-    def combine(self, answers: int, result: int) -> None:
-        """Combine of memory by address, for the tokens of the last dispatch."""
-        cast = _FFI.cast
-        self._check(self._lib.efaprof_moe_combine(self._open(), cast("void *", answers), cast("void *", result)))
+        self._call("connect", b"".join(contacts))
 
     def counts(self) -> OperationCounts:
-        """Operations that this rank has issued."""
+        """Operations that this rank has issued: so far on a CPU, up to the last step that ended on a GPU."""
         counts = _FFI.new("uint64_t[4]")
-        self._lib.efaprof_moe_counts(self._open(), counts)
+        self._function("counts")(self._open(), counts)
         put, notify, signal, barrier = (int(count) for count in counts)
         return OperationCounts(put=put, notify=notify, signal=signal, barrier=barrier)
 
@@ -170,7 +142,7 @@ class Engine:
         registry.remove(self.handle)
         moe, self._moe = self._moe, _FFI.NULL
         if moe != _FFI.NULL:
-            self._lib.efaprof_moe_close(moe)
+            self._function("close")(moe)
 
     def __enter__(self) -> Self:
         return self
@@ -180,15 +152,58 @@ class Engine:
     ) -> None:
         self.close()
 
+    def _function(self, name: str) -> Any:
+        return getattr(self._lib, f"{self._prefix}_{name}")
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the open engine; what it says has failed is raised."""
+        result = self._function(name)(self._open(), *arguments)
+        if result != 0:
+            text = _FFI.string(self._function("error")(self._moe)).decode(errors="replace")
+            fail_with(text, result=result)
+
     def _open(self) -> Any:
         if self._moe == _FFI.NULL:
             raise ValueError("the engine is closed")
         return self._moe
 
-    def _check(self, result: int) -> None:
-        if result != 0:
-            text = _FFI.string(self._lib.efaprof_moe_error(self._moe)).decode(errors="replace")
-            fail_with(text, result=result)
+
+class Engine(Member):
+    """One rank: open here, connected once the contacts of all ranks are known, closed together with the others.
+
+    The peers' processes are watched from `connect` on.
+    """
+
+    _prefix = "efaprof_moe"
+
+    def __init__(self, options: EngineOptions) -> None:
+        """Open the rank's endpoint; UsageError when the provider or the options cannot be had."""
+        super().__init__(options, _library())
+
+    def begin_step(self, step: int, kind: StepKind = StepKind.DECODE) -> None:
+        """What follows belongs to this step; the same numbers and kinds in the same order on every rank."""
+        self._call("begin_step", step, int(kind))
+
+    def end_step(self) -> None:
+        """The rank has computed all of the step."""
+        self._call("end_step")
+
+    def dispatch(
+        self, layer: int, tokens: int, given: tuple[int, int, int], received: tuple[int, int, int, int]
+    ) -> None:
+        """Dispatch of memory by address: given x, experts, weights; received x, experts, weights, counts."""
+        x, experts, weights = given
+        into_x, into_experts, into_weights, counts = received
+        cast = _FFI.cast
+        self._call(
+            "dispatch", layer, tokens, cast("void *", x), cast("int64_t *", experts), cast("float *", weights),
+            cast("void *", into_x), cast("int32_t *", into_experts), cast("float *", into_weights),
+            cast("int32_t *", counts),
+        )  # fmt: skip
+
+    def combine(self, answers: int, result: int) -> None:
+        """Combine of memory by address, for the tokens of the last dispatch."""
+        self._call("combine", _FFI.cast("void *", answers), _FFI.cast("void *", result))
 
 
 def fail_with(text: str, *, result: int) -> NoReturn:
