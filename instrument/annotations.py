@@ -11,6 +11,7 @@ import ctypes
 import functools
 import inspect
 import os
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar, cast, overload
 
@@ -96,7 +97,7 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
-class Annotation:
+class Annotation(ABC):
     """A named stretch: what happens between entering and leaving it, or in each call of what it decorates."""
 
     __slots__ = ("_begin", "_name")
@@ -111,8 +112,9 @@ class Annotation:
     def _payload(self) -> int:
         return 0
 
+    @abstractmethod
     def _again(self) -> Annotation:
-        raise NotImplementedError
+        """Another one like this, for a call of a decorated function."""
 
     def __enter__(self) -> Self:
         self._begin = _core.efaprof_begin(self._what, self._name, len(self._name))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.export.board import NOT_DRAWN
 from efaprof.export.stretches import column_argument
-from efaprof.export.surroundings import draw_nested
-from efaprof.export.timeline import Argument, Slices
+from efaprof.export.surroundings import draw_nested, put_named
+from efaprof.export.timeline import Argument
 from efaprof.trace.layout import UNSAID_COUNT, Payload
 
 if TYPE_CHECKING:
@@ -97,13 +96,5 @@ def _draw_steps(tables: RunTables, groups: Groups, steps: ProcessSteps) -> None:
         return
     starts, ends = frame["start"].to_numpy(), frame["end"].to_numpy()
     track = groups.stage_line(steps.process, "steps", "begin of a step → begin of the next").place(starts, ends)
-    names = frame["name"].unique().sort()
-    slices = Slices(
-        track=track,
-        start_ns=starts,
-        dur_ns=ends - starts,
-        name=frame["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
-        names=tuple(names),
-        arguments=tuple(column_argument(frame, column) for column in ("step", "tokens", "batch")),
-    )
-    groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+    arguments = tuple(column_argument(frame, column) for column in ("step", "tokens", "batch"))
+    put_named(groups, frame["name"], track, (starts, ends - starts), arguments)

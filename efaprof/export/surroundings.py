@@ -16,9 +16,13 @@ from efaprof.export.timeline import UNFINISHED, Slices
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from efaprof.export.groups import Groups
     from efaprof.export.source import RunTables
     from efaprof.export.timeline import Argument
+
+    Numbers = NDArray[np.int64]
 
 _ARRIVAL_NAMES = ("arrival", "arrival unexplained", "arrival error")
 
@@ -48,14 +52,26 @@ def draw_nested(
     ends = np.maximum(frame["end_ns"].fill_null(int(FOREVER)).to_numpy(), starts)
     order, track = place_on_thread(groups.board, line, where, starts, ends)
     rows = frame[order]
-    names = rows["name"].unique().sort()
+    lasts = np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)
+    put_named(groups, rows["name"], track, (starts[order], lasts[order]), arguments(rows))
+
+
+def put_named(
+    groups: Groups,
+    name: pl.Series,
+    track: NDArray[np.uint64],
+    when: tuple[Numbers, Numbers],
+    arguments: tuple[Argument, ...],
+) -> None:
+    """Slices by their names, where a track was found for them; `when` is their starts and lengths, ns."""
+    names = name.unique().sort()
     slices = Slices(
         track=track,
-        start_ns=starts[order],
-        dur_ns=np.where(ends == FOREVER, np.int64(UNFINISHED), ends - starts)[order],
-        name=rows["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
+        start_ns=when[0],
+        dur_ns=when[1],
+        name=name.cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
         names=tuple(names),
-        arguments=arguments(rows),
+        arguments=arguments,
     )
     groups.board.sink.slices(slices.where(track != NOT_DRAWN))
 
@@ -75,16 +91,8 @@ def draw_device_work(tables: RunTables, groups: Groups) -> None:
         frame = rows.collect()
         starts, ends = frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy()
         track = groups.stream_line(int(process), int(device), int(stream)).place(starts, ends)
-        names = frame["name"].unique().sort()
-        slices = Slices(
-            track=track,
-            start_ns=starts,
-            dur_ns=ends - starts,
-            name=frame["name"].cast(pl.Enum(names)).to_physical().cast(pl.UInt32).to_numpy(),
-            names=tuple(names),
-            arguments=tuple(column_argument(frame, column) for column in ("correlation", "graph", "bytes")),
-        )
-        groups.board.sink.slices(slices.where(track != NOT_DRAWN))
+        arguments = tuple(column_argument(frame, column) for column in ("correlation", "graph", "bytes"))
+        put_named(groups, frame["name"], track, (starts, ends - starts), arguments)
 
 
 def draw_arrivals(tables: RunTables, groups: Groups) -> None:

@@ -76,6 +76,7 @@ bool Mps::start(uint32_t ranks, char *why, uint32_t bytes) {
         return false;
     }
     if (ranks <= static_cast<uint32_t>(gpus) || getenv(PIPE) != nullptr) return true;
+    // Not TMPDIR: MPS makes sockets in it, whose paths are short. mkdtemp fills the six letters in.
     snprintf(folder_, sizeof folder_, "/tmp/efaprof-mps-XXXXXX");
     if (mkdtemp(folder_) == nullptr) {
         snprintf(why, bytes, "a folder for MPS: %s", strerror(errno));

@@ -146,8 +146,8 @@ def try_cell(cell: Cell, build: Path, folder: Path, *, is_short: bool) -> Result
     """Run a cell bare and recorded."""
     faults: list[str] = []
     operations = 0
-    todo, env = commands(cell, build, is_short=is_short)
-    for number, command in enumerate(todo):
+    lines, env = commands(cell, build, is_short=is_short)
+    for number, command in enumerate(lines):
         run = folder / f"run{number}"
         bare, recorded = _run(command, env), _run(_recording(cell, run) + command, env)
         if bare.returncode:

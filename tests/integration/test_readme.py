@@ -134,7 +134,7 @@ def recorded(program, tmp_path_factory) -> Path:
 
 
 def typed(command: str, folder: Path, program: str = "true", *more: str) -> subprocess.CompletedProcess[str]:
-    """Type it, placeholders filled in."""
+    """Type it, with real names for its words in capitals."""
     values = {
         "[opts] ": "",
         "[--] CMD…": f"-- {program}",
@@ -144,8 +144,8 @@ def typed(command: str, folder: Path, program: str = "true", *more: str) -> subp
         "NAME=PATH…": "a=a --arm b=b --baseline b",
         "A… -- B…": f"{program} -- {program}",
     }
-    for placeholder, value in values.items():
-        command = command.replace(placeholder, value)
+    for word, value in values.items():
+        command = command.replace(word, value)
     assert "…" not in command
     first, *words = shlex.split(command)
     assert first == "efaprof"
