@@ -85,7 +85,6 @@ static bool resolve_all(void *library, Api &api, const char **missing) {
            resolve(library, api.flush_period, "cuptiActivityFlushPeriod", missing) &&
            resolve(library, api.next_record, "cuptiActivityGetNextRecord", missing) &&
            resolve(library, api.dropped, "cuptiActivityGetNumDroppedRecords", missing) &&
-           resolve(library, api.timestamp, "cuptiGetTimestamp", missing) &&
            resolve(library, api.result_text, "cuptiGetResultString", missing) &&
            resolve(library, api.version, "cuptiGetVersion", missing);
 }

@@ -26,7 +26,6 @@ struct Api {
     decltype(&cuptiActivityFlushPeriod) flush_period;
     decltype(&cuptiActivityGetNextRecord) next_record;
     decltype(&cuptiActivityGetNumDroppedRecords) dropped;
-    decltype(&cuptiGetTimestamp) timestamp;
     decltype(&cuptiGetGraphExecId) graph_id; // may be absent
     decltype(&cuptiGetResultString) result_text;
     decltype(&cuptiGetVersion) version;
