@@ -73,7 +73,7 @@ def ring() -> None:
     row("ring: a bare word there and back, p50", f"{bare / 1e3:.2f} µs", f"× {trip['p50'] / bare:.2f} with a command")
     limits = {
         "thread": ("one thread, a release each", 1.3e6),
-        "warp": ("one warp", 40e6),
+        "warp_batch": ("one warp, four commands a lane and release", 40e6),
         "drain": ("drained by one core", 50e6),
     }
     for name, (label, limit) in limits.items():
@@ -86,7 +86,7 @@ def ring() -> None:
     for name, label, base in (
         ("warp_uncached_tail", "its copy of the tail off", "warp"),
         ("warp_host_head", "its head in host memory", "warp"),
-        ("warp_batch", "one warp, four commands a lane", "warp"),
+        ("warp", "one warp, a command a lane and release", "warp_batch"),
         ("drain_eager_tail", "the tail written every time", "drain"),
     ):
         row(f"ring: {label}", f"{rate[name] / 1e6:.2f} M/s", f"× {rate[name] / rate[base]:.2f} of {base}")
@@ -103,19 +103,19 @@ def p50(*options: str, provider: str = "shm") -> float | None:
     return found
 
 
-def turns(first: list[str], second: list[str]) -> tuple[float, float, float] | None:
-    """Medians of two ways and the median of their ratios, run in turns."""
+def turns(first: list[str], second: list[str]) -> tuple[float, float, list[float]] | None:
+    """Medians of two ways, and their ratios from the least on, run in turns."""
     pairs = [(p50(*first), p50(*second)) for _ in range(TURNS)]
     if any(one is None or other is None for one, other in pairs):
         return None
     known = [(one or 0.0, other or 1.0) for one, other in pairs]
-    return median(a for a, _ in known), median(b for _, b in known), median(a / b for a, b in known)
+    return median(a for a, _ in known), median(b for _, b in known), sorted(a / b for a, b in known)
 
 
 def stamps() -> None:
     """What stamps in the kernels cost, at decode shapes: every other step of a run is without them."""
     for tokens, hidden in SHAPES:
-        steps = "200" if tokens > 64 else "800"
+        steps = "200" if tokens > 64 else "1600"
         shape = ["--tokens", str(tokens), "--hidden", str(hidden), "--steps", steps, "--stamps-in-turns"]
         found = []
         for _ in range(TURNS):
@@ -144,7 +144,9 @@ def switches() -> None:
     ):
         found = turns([*shape, *option], shape)
         if found is not None:
-            row(f"switch: {label}", f"{found[0]:.2f} µs dispatch p50", f"× {found[2]:.3f} of {found[1]:.2f} µs without")
+            on, off, ratios = found
+            against = f"× {median(ratios):.3f} ({ratios[0]:.2f} … {ratios[-1]:.2f}) of {off:.2f} µs without"
+            row(f"switch: {label}", f"{on:.2f} µs dispatch p50", against)
 
 
 def recorded(folder: Path, options: list[str], provider: str) -> tuple[Ended, Path]:

@@ -35,10 +35,12 @@ __device__ uint64_t now_ns() {
     return time;
 }
 
-// False, and said so, when the other side does not move on.
+// False, and said so, when the other side does not move on. The clock is read now and then, as the kernels of a run do:
+// at every look it would lengthen the time between two looks.
 template <typename IsReady> __device__ bool wait_for(Bench *bench, uint64_t due, IsReady is_ready) {
-    while (!is_ready()) {
-        if (now_ns() < due) continue;
+    constexpr uint32_t CLOCK_LOOKS = 64;
+    for (uint32_t looks = 1; !is_ready(); looks++) {
+        if (looks % CLOCK_LOOKS != 0 || now_ns() < due) continue;
         protocol::store_relaxed(&bench->gave_up.value, 1);
         return false;
     }
@@ -106,17 +108,20 @@ __global__ void push_by_warps(Bench *bench, uint64_t count, uint64_t timeout_ns)
             if (!__shfl_sync(ALL_LANES, is_well, 0)) return;
             tail = __shfl_sync(ALL_LANES, fresh, 0);
         }
-        for (unsigned i = 0; i < EACH; i++) {
-            Command command = protocol::command_of(first + i * WARP + lane);
-            protocol::store_pair_relaxed(words_of(bench, first + i * WARP + lane), protocol::first_word(command),
-                                         protocol::second_word(command));
-        }
-        __threadfence_system(); // one for all: what was stored above is there before what publishes it
+        Command commands[EACH];
+#pragma unroll
         for (unsigned i = 0; i < EACH; i++) {
             uint64_t seq = first + i * WARP + lane;
-            Command command = protocol::command_of(seq);
-            protocol::store_pair_relaxed(words_of(bench, seq) + 2, command.t_push,
-                                         protocol::last_word(command, seq, CAPACITY));
+            commands[i] = protocol::command_of(seq);
+            protocol::store_pair_relaxed(words_of(bench, seq), protocol::first_word(commands[i]),
+                                         protocol::second_word(commands[i]));
+        }
+        __threadfence_system(); // one for all: what was stored above is there before what publishes it
+#pragma unroll
+        for (unsigned i = 0; i < EACH; i++) {
+            uint64_t seq = first + i * WARP + lane;
+            protocol::store_pair_relaxed(words_of(bench, seq) + 2, commands[i].t_push,
+                                         protocol::last_word(commands[i], seq, CAPACITY));
         }
         if (HEAD == HOST_HEAD) {
             __syncwarp();
