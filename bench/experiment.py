@@ -15,11 +15,10 @@ import argparse
 import json
 import math
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,67 +28,19 @@ import polars as pl
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
 
+from experiment_page import BASELINE, Cell, Trace, Traces, agreement, compare, page  # noqa: E402
 from serve_runs import Server, record  # noqa: E402
 
-from efaprof.analyzers.batches import t_quantile  # noqa: E402
 from efaprof.session import host  # noqa: E402
 from efaprof.trace.layout import UNSAID_COUNT, AnnotatedStep  # noqa: E402
 from efaprof.trace.reader import open_tables  # noqa: E402
 from efaprof.trace.rundir import open_run  # noqa: E402
 
 EFAPROF = (sys.executable, "-m", "efaprof")
-BASELINE = "dense"
 MODEL = ("--layers", "4", "--hidden", "64", "--experts", "8", "--topk", "2", "--tokens", "64", "--length", "128")
 LAYERS = 4
+CORES_TO_READ = 4  # for each trace that is read beside others
 RANKS = 2  # of serve.py unless it is told otherwise
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean with its 95 % interval, in milliseconds."""
-
-    value: float
-    half: float
-
-    def __str__(self) -> str:
-        return f"{self.value:7.2f} ±{self.half:.2f}"
-
-    def meets(self, other: Estimate) -> str:
-        """Whether the intervals have a value in common; of one round there is none."""
-        room = self.half + other.half
-        if math.isnan(room):
-            return "–"
-        return "yes" if abs(self.value - other.value) <= room else "NO"
-
-    def minus(self, other: Estimate) -> Estimate:
-        """Difference of two independent means."""
-        return Estimate(self.value - other.value, math.hypot(self.half, other.half))
-
-
-def mean_of(values: list[float]) -> Estimate:
-    """Mean of rounds, by t."""
-    if len(values) < 2:
-        return Estimate(values[0], math.nan)
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return Estimate(statistics.fmean(values), t_quantile(0.975, len(values) - 1) * error)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A load."""
-
-    concurrency: int
-    isl: int
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """What one recorded run says, milliseconds."""
-
-    itl: float  # mean that its clients saw
-    token: float  # mean time between two tokens of a sequence while they measured, mixed steps included
-    decode: float  # mean decode step
-    layers: dict[str, float]
 
 
 def run_name(arm: str, cell: Cell, number: int) -> str:
@@ -103,9 +54,11 @@ class Experiment:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.folder: Path = options.output
+        self.runs = self.folder / "runs"
         self.gpus = gpu_names() if options.device == "cuda" else []
         self.cells = [Cell(*pair) for pair in product(options.concurrency, options.isl)]
-        self.traces: dict[tuple[str, Cell], list[Trace]] = {(arm, c): [] for arm in options.arms for c in self.cells}
+        self.finished: list[tuple[int, Cell, str]] = []
+        self.traces: Traces = {(arm, cell): [] for cell in self.cells for arm in options.arms}
 
     def exports(self, arm: str, isl: int) -> Path:
         """Where the clients' exports of an arm lie."""
@@ -116,23 +69,37 @@ class Experiment:
         try:
             self.make_runs()
         except KeyboardInterrupt:
-            complete = min(len(traces) for traces in self.traces.values())
+            complete = len(self.finished) // len(self.traces)
             if not complete:
                 raise
             print(f"stopped after {complete} of {self.options.rounds} rounds", file=sys.stderr)
             self.forget_from(complete)
+        self.read_traces()
 
     def forget_from(self, complete: int) -> None:
         """Leave out the round that was broken off; what its clients saw goes to a folder that nothing reads."""
         aside = self.folder / "incomplete"
         aside.mkdir()
         for arm, cell in self.traces:
-            self.traces[arm, cell] = self.traces[arm, cell][:complete]
             for number in range(complete, self.options.rounds):
                 name = run_name(arm, cell, number)
                 if (export := self.exports(arm, cell.isl) / name).is_dir():
                     export.rename(aside / name)
+        self.finished = [one for one in self.finished if one[0] < complete]
         self.options.rounds = complete
+
+    def read_traces(self) -> None:
+        """After all runs, so that none of them is disturbed; several at once where there are cores for it."""
+        print(f"reading {len(self.finished)} traces", file=sys.stderr, flush=True)
+        with ThreadPoolExecutor(max(1, host.describe().cpus // CORES_TO_READ)) as pool:
+            for (_, cell, arm), trace in zip(self.finished, pool.map(self.read, self.finished), strict=True):
+                self.traces[arm, cell].append(trace)
+
+    def read(self, finished: tuple[int, Cell, str]) -> Trace:
+        """One of them."""
+        number, cell, arm = finished
+        name = run_name(arm, cell, number)
+        return read_trace(self.runs / name, self.exports(arm, cell.isl) / name)
 
     def make_runs(self) -> None:
         """All cells, `rounds` times; the arms follow each other in every cell, in turned order every other time."""
@@ -143,21 +110,22 @@ class Experiment:
             left = (time.monotonic() - begin) / done * (len(runs) - done) / 60 if done else math.nan
             say = f"run {done + 1} of {len(runs)}: {arm}, concurrency {cell.concurrency}, {cell.isl} tokens of prompt"
             print(f"{say}; about {left:.0f} min left" if done else say, file=sys.stderr, flush=True)
-            self.traces[arm, cell].append(self.one(number, cell, arm))
+            self.one(number, cell, arm)
+            self.finished.append((number, cell, arm))
 
-    def one(self, number: int, cell: Cell, arm: str) -> Trace:
-        """Serve, ask, attribute."""
+    def one(self, number: int, cell: Cell, arm: str) -> None:
+        """Serve and ask."""
         name = run_name(arm, cell, number)
-        run = self.folder / "runs" / name
-        run.parent.mkdir(parents=True, exist_ok=True)
+        self.runs.mkdir(parents=True, exist_ok=True)
+        run = self.runs / name
         options = self.options
         wire = ("--provider", options.provider) if arm != BASELINE else ()
         prefix = (*EFAPROF, "softefa", "--emulate", options.emulate, "--") if options.emulate and wire else ()
         # Kernels stamp their own times; CUPTI beside them could take memory while one waits.
         recorder = record(run, "--cuda", "off") if options.device == "cuda" else record(run)
         with Server(
-            "--arm", arm, "--device", options.device, *MODEL, "--slots", str(cell.concurrency), *wire,
-            prefix=(*prefix, *recorder),
+            "--arm", arm, "--device", options.device, *(["--eager"] if options.eager else []), *MODEL,
+            "--slots", str(cell.concurrency), *wire, prefix=(*prefix, *recorder),
         ) as server:  # fmt: skip
             asked = server.load(
                 "--concurrency", str(cell.concurrency), "--warmup", str(cell.concurrency),
@@ -167,7 +135,6 @@ class Experiment:
             if asked.returncode != 0:
                 sys.exit(f"{name}: {asked.stderr}")
             server.stop(signal.SIGINT)
-        return read_trace(run, self.exports(arm, cell.isl) / name)
 
 
 def read_trace(run: Path, exports: Path) -> Trace:
@@ -226,43 +193,6 @@ def tax_of(experiment: Experiment, isl: int) -> dict[str, Any]:
     return found
 
 
-def seen_by_clients(document: dict[str, Any], arm: str, cell: Cell) -> tuple[Estimate, Estimate]:
-    """Inter-token latency of the arm, and its tax."""
-    one = next(c for c in document["cells"] if c["concurrency"] == cell.concurrency)
-    itl = estimate_of(one["arms"][arm]["itl_ms"])
-    return itl, itl.minus(estimate_of(one["arms"][BASELINE]["itl_ms"]))
-
-
-def estimate_of(value: dict[str, Any]) -> Estimate:
-    """A value of a document with its interval."""
-    half = math.nan if value["hi"] is None else (value["hi"] - value["lo"]) / 2
-    return Estimate(value["value"], half)
-
-
-def table(experiment: Experiment, documents: dict[int, dict[str, Any]], arm: str) -> list[str]:
-    """One arm against the baseline, all cells."""
-    names = list(dict.fromkeys(n for runs in experiment.traces.values() for run in runs for n in run.layers))
-    lines = [
-        "| concurrency | isl | ITL, ms | tax seen by clients | tax in the traces | meet "
-        f"| ITL outside steps: {arm}, {BASELINE} | decode step longer by | " + " | ".join(names) + " | residual |",
-        "|" + "---|" * (9 + len(names)),
-    ]  # fmt: skip
-    for cell in experiment.cells:
-        itl, tax = seen_by_clients(documents[cell.isl], arm, cell)
-        own, base = experiment.traces[arm, cell], experiment.traces[BASELINE, cell]
-        traced = mean_of([one.token for one in own]).minus(mean_of([one.token for one in base]))
-        longer = mean_of([one.decode for one in own]).minus(mean_of([one.decode for one in base]))
-        outside = [statistics.fmean(one.itl - one.token for one in runs) for runs in (own, base)]
-        parts = [statistics.fmean(one.layers.get(name, 0.0) for one in own)
-                 - statistics.fmean(one.layers.get(name, 0.0) for one in base) for name in names]  # fmt: skip
-        lines.append(
-            f"| {cell.concurrency} | {cell.isl} | {itl} | {tax} | {traced} | {tax.meets(traced)} "
-            f"| {outside[0]:.2f}, {outside[1]:.2f} | {longer} | " + " | ".join(f"{part:.2f}" for part in parts)
-            + f" | {tax.value - sum(parts):.2f} |"
-        )  # fmt: skip
-    return lines
-
-
 def answers_of(experiment: Experiment) -> str:
     """Whether every arm made the same tokens of the same prompts."""
     options = experiment.options
@@ -276,15 +206,17 @@ def answers_of(experiment: Experiment) -> str:
     return f"Answers of all arms to {compared} prompts: {outcome}"
 
 
-def setting(gpus: list[str]) -> list[str]:
-    """What is real here and what is not."""
+def what_is_real(gpus: list[str], *, is_eager: bool) -> list[str]:
+    """And what is not."""
     if not gpus:
         return ["Emulated: the kernel is a CPU thread, the wire is this host's memory. Milliseconds, 95 % intervals."]
     staged = len(gpus) < RANKS
     shared = ", sharing it under MPS" if staged else ""
     collectives = "gloo, staged through host memory" if staged else "NCCL"
+    launches = "kernel by kernel" if is_eager else f"as CUDA graphs, cut at each collective of arm `{BASELINE}`"
     return [
         f"Model and kernels on {len(gpus)} × {gpus[0]}, {RANKS} ranks{shared}. Arm `{BASELINE}` by {collectives}.",
+        f"Decode steps are launched {launches}.",
         "Emulated: payload of the other arms lies in pinned host memory, not in the GPU's; all ranks are on this host.",
         "Milliseconds, 95 % intervals.",
     ]
@@ -296,36 +228,24 @@ def gpu_names() -> list[str]:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split("\n")[:-1]
 
 
-def page(experiment: Experiment) -> str:
-    """The whole result in markdown."""
-    options, machine = experiment.options, host.describe()
+def head_of(experiment: Experiment) -> list[str]:
+    """What was run, for the page."""
+    options = experiment.options
     wire = f"{options.provider} on an emulated EFA device ({options.emulate})" if options.emulate else options.provider
-    documents = {isl: tax_of(experiment, isl) for isl in options.isl}
-    lines = [
-        f"# Serving arms over load, {time.strftime('%Y-%m-%d')}",
-        "",
-        f"{machine.cpu_model}, {machine.cpus} cores. Model {' '.join(MODEL)}.",
+    return [
+        f"Model {' '.join(MODEL)}.",
         f"Rounds: {options.rounds}, of {options.waves} waves, {options.osl} tokens an answer; baseline `{BASELINE}`.",
         f"Dispatch over {wire}, all ranks on this host.",
-        *setting(experiment.gpus),
+        *what_is_real(experiment.gpus, is_eager=options.eager),
         answers_of(experiment),
     ]
-    for arm in options.arms:
-        if arm != BASELINE:
-            lines += ["", f"## {arm} against {BASELINE}", "", *table(experiment, documents, arm)]
-    for isl, document in documents.items():
-        lines += ["", f"## Does it depend on the load? (isl {isl})", ""]
-        for arm, found in document["invariance"].items():
-            change = "" if found.get("change") is None else f", change {100 * found['change']:+.1f} %"
-            lines.append(f"- {arm}: {found['outcome']}{change}")
-    return "\n".join(lines) + "\n"
 
 
 def draw_layers(experiment: Experiment) -> None:
     """A picture of one run of each arm at the highest load: where its decode step goes."""
     cell, last = experiment.cells[-1], experiment.options.rounds - 1
     for arm in experiment.options.arms:
-        run = experiment.folder / "runs" / run_name(arm, cell, last)
+        run = experiment.runs / run_name(arm, cell, last)
         picture = experiment.folder / f"layers-{arm}.svg"
         subprocess.run([*EFAPROF, "attribute", str(run), "--plot", str(picture)], check=True, capture_output=True)
 
@@ -335,8 +255,8 @@ def numbers(text: str) -> list[int]:
     return [int(word) for word in text.split(",")]
 
 
-def main() -> None:
-    """Run it and print the page."""
+def main() -> int:
+    """Run it and print the page; 1 when clients and traces contradict each other."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--arms", type=lambda text: text.split(","), default=["proxy", BASELINE])
@@ -346,6 +266,7 @@ def main() -> None:
     parser.add_argument("--waves", type=int, default=5, help="requests of each client in a run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model runs")
+    parser.add_argument("--eager", action="store_true", help="on a GPU: launch kernel by kernel")
     parser.add_argument("--provider", default="tcp", help="of libfabric, for the arms that use one")
     parser.add_argument("--emulate", default="", metavar="SPEC", help="run those arms on an emulated EFA device")
     options = parser.parse_args()
@@ -355,12 +276,18 @@ def main() -> None:
         parser.error(f"{options.output} exists; name another folder")
     experiment = Experiment(options)
     experiment.run()
-    text = page(experiment)
+    documents = {isl: tax_of(experiment, isl) for isl in options.isl}
+    arms = [arm for arm in options.arms if arm != BASELINE]
+    compared = {arm: compare(experiment.traces, documents, arm) for arm in arms}
+    text = page(head_of(experiment), compared, documents)
     (options.output / "experiment.md").write_text(text)
     draw_layers(experiment)
     print(text)
     print(f"pictures and runs: {options.output}", file=sys.stderr)
+    everything = [one for cells in compared.values() for one in cells]
+    print(agreement(everything), file=sys.stderr)
+    return int(any(one.agrees is False for one in everything))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,6 +20,8 @@ from moe_rank import VOCABULARY
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from moe_rank import Shape
 
     from efaprof.instrument.ops import EngineOptions
@@ -134,7 +137,7 @@ class Model:
     """One rank's part of the model."""
 
     def __init__(self, shape: Shape, rank: int, ranks: int, exchange: Exchange, place: Place = HOST) -> None:
-        self.shape, self.place, self._exchange = shape, place, exchange
+        self.shape, self.place, self.exchange = shape, place, exchange
         per_rank = shape.experts // ranks
         own = range(rank * per_rank, (rank + 1) * per_rank)
         layers = range(shape.layers)
@@ -161,10 +164,18 @@ class Model:
 
     def rehearse(self, options: EngineOptions, batches: list[list[torch.Tensor]]) -> None:
         """Forward for each number of tokens without the other ranks: loads kernels, takes memory."""
-        exchange, self._exchange = self._exchange, Rehearsal(options)
-        for count, batch in enumerate(batches):
-            self.forward(batch[0], batch[1], batch[2], count).argmax(-1).tolist()
-        self._exchange = exchange
+        with self.through(Rehearsal(options)):
+            for count, batch in enumerate(batches):
+                self.forward(batch[0], batch[1], batch[2], count).argmax(-1).tolist()
+
+    @contextmanager
+    def through(self, exchange: Exchange) -> Iterator[None]:
+        """Tokens go through another exchange inside."""
+        usual, self.exchange = self.exchange, exchange
+        try:
+            yield
+        finally:
+            self.exchange = usual
 
     def _mixture(self, x: torch.Tensor, layer: int, count: int) -> torch.Tensor:
         probabilities = (x @ self._routers[layer]).softmax(-1)
@@ -174,8 +185,8 @@ class Model:
         weights = weights.gather(-1, order)
         weights = weights / weights.sum(-1, keepdim=True)
         given = x.to(self.place.dtype)
-        received, chosen, _, _ = self._exchange.dispatch(given[:count], experts[:count], weights[:count], layer)
-        return self._exchange.combine(self._experts[layer](received, chosen), count, layer).to(x.dtype)
+        received, chosen, _, _ = self.exchange.dispatch(given[:count], experts[:count], weights[:count], layer)
+        return self.exchange.combine(self._experts[layer](received, chosen), count, layer).to(x.dtype)
 
 
 def _normed(x: torch.Tensor) -> torch.Tensor:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     import torch
+    from moe_graphs import DecodeGraphs
     from moe_model import Model, Place
 
     from efaprof.instrument.dense import Dense
@@ -45,6 +46,7 @@ class Job:
     shape: Shape
     arm: str
     device: str  # cpu or cuda
+    has_graphs: bool  # decode steps are CUDA graphs
     ranks: int
     tokens: int  # most of a rank in one step
     channels: int
@@ -211,33 +213,48 @@ def _serve(job: Job, rank: int, pipe: Connection) -> None:
         _rehearse(job, model, options)
     if isinstance(arm, EngineArm):
         arm.connect(pipe)
+    graphs = _graphs(job, model, options, arm) if job.has_graphs else None
     pipe.send("ready")
     while (step := pipe.recv()) is not None:
         if step.kind is None:
             arm.begin_step(step.number, StepKind.PAUSE)
         else:
-            pipe.send(_step(job, arm, model, step))
+            pipe.send(_step(job, arm, model, graphs, step))
     arm.close()
 
 
-def _inputs(job: Job, model: Model, work: Work) -> list[torch.Tensor]:
+def _graphs(job: Job, model: Model, options: EngineOptions, arm: EngineArm | Dense) -> DecodeGraphs:
+    """Only kernels can be captured: the dense arm's collectives are called between graphs."""
+    from moe_graphs import DecodeGraphs
+
+    return DecodeGraphs(model, options, most=job.shape.slots, is_capturable=isinstance(arm, EngineArm))
+
+
+def _rows(job: Job, model: Model, work: Work) -> list[tuple[int, ...]]:
     """Tokens, slots, positions; where shapes must stay the same, filled up with tokens of nobody's slot."""
+    empty = job.tokens - len(work.tokens) if model.place.is_static else 0
+    return [work.tokens + (0,) * empty, work.slots + (job.shape.slots,) * empty, work.positions + (0,) * empty]
+
+
+def _inputs(job: Job, model: Model, work: Work) -> list[torch.Tensor]:
+    """The same where the model computes."""
     import torch
 
-    empty = job.tokens - len(work.tokens) if model.place.is_static else 0
-    filled = [work.tokens + (0,) * empty, work.slots + (job.shape.slots,) * empty, work.positions + (0,) * empty]
-    return list(torch.tensor(filled, dtype=torch.int64).to(model.place.device).unbind())
+    return list(torch.tensor(_rows(job, model, work), dtype=torch.int64).to(model.place.device).unbind())
 
 
-def _step(job: Job, arm: EngineArm | Dense, model: Model, step: Step) -> list[int]:
+def _step(job: Job, arm: EngineArm | Dense, model: Model, graphs: DecodeGraphs | None, step: Step) -> list[int]:
     """The successors that were wanted."""
     import efaprof
     from efaprof.instrument.ops import StepKind
 
-    work = step.work
+    work, count = step.work, len(step.work.tokens)
     with efaprof.step(kind=step.kind, tokens=step.accepted, batch=step.sequences):
         arm.begin_step(step.number, StepKind[str(step.kind).upper()])
-        tokens, slots, positions = _inputs(job, model, work)
-        made = model.forward(tokens, slots, positions, len(work.tokens)).argmax(-1).tolist()
+        if graphs is not None and step.kind == "decode" and graphs.has(count):
+            made = graphs.forward(_rows(job, model, work), count).tolist()
+        else:
+            tokens, slots, positions = _inputs(job, model, work)
+            made = model.forward(tokens, slots, positions, count).argmax(-1).tolist()
         arm.end_step()
     return [made[at] for at in work.wanted]

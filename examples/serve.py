@@ -8,7 +8,8 @@ OpenAI's `prompt` (text, or token numbers), `max_tokens` and `stream`; decoding 
 
     efaprof softefa -- efaprof record -- python examples/serve.py --arm gdaki
 
-With `--device cuda` the model and the exchange of tokens are kernels on this machine's GPUs (docs/gpu.md).
+With `--device cuda` the model and the exchange of tokens are kernels on this machine's GPUs (docs/gpu.md), and decode
+steps are CUDA graphs unless `--eager` is given.
 """
 
 from __future__ import annotations
@@ -271,6 +272,7 @@ async def _main(options: argparse.Namespace, ranks: Ranks, shape: Shape) -> int:
     stepper.start()
     port = listening.sockets[0].getsockname()[1]
     where = f"{options.ranks} ranks" + (" on GPUs" if options.device == "cuda" else "")
+    where += " · decode by CUDA graphs" if options.cuda_graphs else ""
     print(f"serve: http://127.0.0.1:{port} · arm {options.arm} · {where}", file=sys.stderr, flush=True)
     ended_by = asyncio.create_task(stopped.get())
     ends: list[asyncio.Future[Any]] = [ended_by, stepper.failed]
@@ -286,6 +288,11 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A small Mixture-of-Experts server, for recording.")
     parser.add_argument("--arm", choices=("proxy", "gdaki", "dense"), default="proxy", help="how tokens reach experts")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the model and its kernels run")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--cuda-graphs", action="store_true", default=None, help="decode by CUDA graphs (default on a GPU)"
+    )
+    how.add_argument("--eager", dest="cuda_graphs", action="store_false", help="launch kernel by kernel")
     parser.add_argument("--port", type=int, default=8000, help="on 127.0.0.1; 0: any")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--provider", default=None, help="of libfabric: tcp (proxy), shm, efa, efa-direct (gdaki)")
@@ -295,6 +302,9 @@ def _options() -> argparse.Namespace:
     for name in ("layers", "hidden", "heads", "experts", "topk", "slots", "length", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(Shape(), name))
     options = parser.parse_args()
+    if options.cuda_graphs and options.device != "cuda":
+        parser.error("--cuda-graphs needs --device cuda")
+    options.cuda_graphs = options.device == "cuda" and options.cuda_graphs is not False
     options.provider = options.provider or ("efa-direct" if options.arm == "gdaki" else "tcp")
     return options
 
@@ -326,8 +336,8 @@ def _serve(options: argparse.Namespace, shape: Shape) -> int:
     """Start the ranks, serve; the signal that ended it. RankEnded when a rank does not last so long."""
     with tempfile.TemporaryDirectory(prefix="serve-") as folder:
         job = moe_rank.Job(
-            shape=shape, arm=options.arm, device=options.device, ranks=options.ranks, tokens=options.tokens,
-            channels=options.channels, provider=options.provider, timeout_s=options.timeout,
+            shape=shape, arm=options.arm, device=options.device, has_graphs=options.cuda_graphs, ranks=options.ranks,
+            tokens=options.tokens, channels=options.channels, provider=options.provider, timeout_s=options.timeout,
             rendezvous=str(Path(folder) / "group"),
         )  # fmt: skip
         ranks = Ranks(job)
