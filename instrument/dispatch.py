@@ -143,8 +143,6 @@ class DispatchOptions:
         return self.path is DispatchPath.GDAKI
 
     def _check_posting_kernel(self) -> None:
-        if self.posting.completion is Completion.COUNTER:
-            raise UsageError("kernels on a GPU read completion queues", hint="use --completion cq, or --device cpu")
         for injection in self.inject:
             if injection.layer != "kernel":
                 raise UsageError(

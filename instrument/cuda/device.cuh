@@ -37,8 +37,10 @@ struct State {
 struct PostState {
     protocol::SendQueue send;
     protocol::CqWatch completions;
-    uint64_t prefix;   // every command below this number has ended
-    uint64_t arrivals; // handed over
+    protocol::CounterWatch counter; // instead of the queue
+    uint64_t ended;                 // operations that were seen to have
+    uint64_t prefix;                // every command below this number has ended
+    uint64_t arrivals;              // handed over
 };
 
 // Parameters of every kernel: by value, so that each finds them in constant memory.

@@ -11,7 +11,7 @@
 
 namespace efaprof::gpu {
 
-constexpr uint32_t API_VERSION = 4;
+constexpr uint32_t API_VERSION = 5;
 constexpr const char *LIBRARY = "libefaprof-cuda.so";
 constexpr const char *ENTRY = "efaprof_gpu_api";
 
@@ -84,6 +84,7 @@ enum class FaultCode : uint32_t {
     Status = 10,     // an operation or arrival ended with an error: a = status, b = queue, element = request
     Completion = 11, // a completion fits nothing that was posted: a = why, b = what it names, element = request
     Sequence = 12,   // it arrived twice, or too far ahead: a = source, b = channel, element = sequence
+    Counter = 13,    // the device counted errors: a = how many, b = writes in flight
 };
 enum class WaitFor : uint32_t {
     Barrier = 0,
@@ -132,6 +133,7 @@ struct Posting {
     uint64_t stamp_capacity; // of operations, and of arrivals; a power of two
     protocol::SendQueue send;
     protocol::CqWatch completions;
+    protocol::CounterWatch counter;  // `done` is null: ends of operations are read from the completion queue
     const protocol::Target *targets; // [rank]
     uint64_t base;                   // address of the registered memory, as the device knows it
     uint32_t lkey;

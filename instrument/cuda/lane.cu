@@ -16,6 +16,10 @@ namespace {
 constexpr uint32_t PACKING_BLOCKS = 32; // beside the one that issues
 constexpr uint64_t EXCHANGE_NS = 2000000000;
 
+bool counts(const Lane &lane) {
+    return lane.setup.posting.counter.done != nullptr;
+}
+
 template <template <bool> class CarrierOf, bool STAMPS> void enqueue_layer(const Lane &lane, uint32_t layer) {
     const protocol::Shape &shape = lane.setup.shape;
     uint32_t tokens = shape.tokens, packing = tokens < PACKING_BLOCKS ? tokens : PACKING_BLOCKS;
@@ -73,14 +77,18 @@ const char *load_model(const Lane &lane) {
     return lane.setup.has_stamps ? load_stamped<true>() : load_stamped<false>();
 }
 
+template <template <bool> class CarrierOf> const char *capture_posting(Lane &lane) {
+    if (!lane.setup.has_stamps) {
+        EFAPROF_TRY(load(settle<CarrierOf, false>));
+        return capture<CarrierOf, false>(lane, lane.graphs[0], lane.steps[0]);
+    }
+    EFAPROF_TRY(load(settle<CarrierOf, true>));
+    return capture<CarrierOf, true>(lane, lane.graphs[0], lane.steps[0]);
+}
+
 const char *build_posting(Lane &lane) {
     EFAPROF_TRY(open_posting(lane));
-    if (!lane.setup.has_stamps) {
-        EFAPROF_TRY(load(settle<false>));
-        return capture<PostingCarrier, false>(lane, lane.graphs[0], lane.steps[0]);
-    }
-    EFAPROF_TRY(load(settle<true>));
-    return capture<PostingCarrier, true>(lane, lane.graphs[0], lane.steps[0]);
+    return counts(lane) ? capture_posting<CountingCarrier>(lane) : capture_posting<PostingCarrier>(lane);
 }
 
 const char *build(Lane &lane) {
@@ -140,11 +148,18 @@ const ArrivalStamp *arrivals_of(const Lane *lane) {
     return lane->kernel.arrival_stamps;
 }
 
-const char *settle_lane(Lane *lane) {
-    if (lane->setup.has_stamps)
-        settle<true><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+template <template <bool> class CarrierOf> static void enqueue_settle(const Lane &lane) {
+    if (lane.setup.has_stamps)
+        settle<CarrierOf, true><<<1, WARP, 0, lane.stream>>>(lane.kernel);
     else
-        settle<false><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+        settle<CarrierOf, false><<<1, WARP, 0, lane.stream>>>(lane.kernel);
+}
+
+const char *settle_lane(Lane *lane) {
+    if (counts(*lane))
+        enqueue_settle<CountingCarrier>(*lane);
+    else
+        enqueue_settle<PostingCarrier>(*lane);
     EFAPROF_CUDA(cudaGetLastError());
     EFAPROF_CUDA(cudaStreamSynchronize(lane->stream));
     return nullptr;

@@ -102,15 +102,26 @@ template <typename Item> const char *pin_queue(Lane &lane, Item *&entries, uint3
     return nullptr;
 }
 
+// Pins a counter's two words, which lie in one page.
+const char *pin_counter(Lane &lane, protocol::CounterWatch &counter) {
+    const uint64_t *first = counter.done < counter.errors ? counter.done : counter.errors, *start = first;
+    auto apart = static_cast<size_t>((counter.done < counter.errors ? counter.errors : counter.done) - first);
+    EFAPROF_TRY(pin(lane, first, (apart + 1) * sizeof *first));
+    counter.done += first - start;
+    counter.errors += first - start;
+    return nullptr;
+}
+
 // What kernels that post by themselves have beside the ring's.
 const char *open_posting(Lane &lane) {
     Kernel &k = lane.kernel;
     const Posting &posting = k.setup.posting;
     size_t words = size_t{k.setup.shape.ranks} * (k.setup.shape.channels + 1);
-    PostState first = {posting.send, posting.completions, 0, 0};
+    PostState first = {posting.send, posting.completions, posting.counter, 0, 0, 0};
     EFAPROF_TRY(pin_queue(lane, first.send.entries, first.send.doorbell, first.send.count * sizeof(softefa_wqe)));
     EFAPROF_TRY(pin_queue(lane, first.completions.entries, first.completions.doorbell,
                           size_t{first.completions.count} * first.completions.entry_bytes));
+    if (first.counter.done != nullptr) EFAPROF_TRY(pin_counter(lane, first.counter));
     EFAPROF_TRY(take(lane, k.post, 1));
     EFAPROF_CUDA(cudaMemcpy(k.post, &first, sizeof first, cudaMemcpyHostToDevice));
     EFAPROF_TRY(take(lane, k.flying, posting.window));

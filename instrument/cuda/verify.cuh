@@ -129,7 +129,7 @@ __global__ void end_step(const __grid_constant__ Kernel k) {
     done.barriers = state.barriers;
     done.verified = state.verified;
     if (k.post != nullptr) {
-        done.ended = k.post->completions.completed;
+        done.ended = k.post->ended;
         done.arrivals = k.post->arrivals;
     }
     done.fault = state.fault;

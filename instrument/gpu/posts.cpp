@@ -19,6 +19,7 @@ gpu::Posting posting_for(const GdaQueues &queues, const Options &options, uint64
     posting.stamp_capacity = protocol::power_of_two(commands);
     posting.send = queues.send;
     posting.completions = queues.completions;
+    posting.counter = queues.counter;
     posting.targets = queues.targets;
     posting.base = queues.base;
     posting.lkey = queues.lkey;
@@ -44,6 +45,9 @@ void fail_posting(const gpu::Fault &fault) {
         fail(Cause::Failed,
              "step %u layer %u: rank %u channel %u: sequence %u arrived twice, or beyond the window of %u", step, layer,
              fault.a, fault.b, fault.element, protocol::WINDOW);
+    case gpu::FaultCode::Counter:
+        fail(Cause::Failed, "step %u layer %u: the device's counter of errors went up by %u, with %u writes in flight",
+             step, layer, fault.a, fault.b);
     default: return;
     }
 }
@@ -117,7 +121,8 @@ void GpuPosts::write_arrival(const gpu::ArrivalStamp &stamp) {
              protocol::imm_seq(stamp.imm), static_cast<unsigned long long>(seq));
     if (is_signal) engine_.journal->handover(word, ++count_[word]) = {seq, end};
     auto x = static_cast<uint16_t>((is_held ? RX_HELD : 0) | (is_signal ? RX_SIGNAL : 0));
-    record_rx(ticks(stamp.seen), end, x, static_cast<uint16_t>(src), static_cast<uint16_t>(channel), seq, stamp.imm);
+    record_rx(ticks(stamp.seen), end, x, static_cast<uint16_t>(src), static_cast<uint16_t>(channel), seq,
+              engine_.has_imm ? stamp.imm : 0);
 }
 
 } // namespace efaprof::dispatch

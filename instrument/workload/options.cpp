@@ -182,7 +182,6 @@ void check_device(const Options &options) {
 // What kernels on a GPU do not do when they post by themselves.
 void check_posting_kernel(const Options &options) {
     if (options.path != Path::Gdaki || options.device != Device::Cuda) return;
-    if (options.posting.counts) refuse("--completion counter with --path gdaki needs --device cpu");
     if (options.takes_turns) refuse("--stamps-in-turns needs --path proxy");
     if (options.inject.nic_ns != 0 || options.inject.rx_ns != 0)
         refuse(

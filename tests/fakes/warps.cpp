@@ -33,7 +33,7 @@ void take_posting(Kernel &k, size_t words) {
     const Posting &posting = k.setup.posting;
     uint32_t ranks = k.setup.shape.ranks;
     take(k.post, 1);
-    *k.post = {posting.send, posting.completions, 0, 0};
+    *k.post = {posting.send, posting.completions, posting.counter, 0, 0, 0};
     take(k.flying, posting.window);
     take(k.posted, ranks);
     take(k.ended, ranks);
@@ -94,19 +94,31 @@ template <template <bool> class CarrierOf, bool STAMPS> void run_step(const Kern
     simt::launch(1, 1, [&] { end_step(k); });
 }
 
+template <template <bool> class CarrierOf> void run(const Kernel &k) {
+    k.setup.has_stamps ? run_step<CarrierOf, true>(k) : run_step<CarrierOf, false>(k);
+}
+
 const char *launch(Lane *lane) {
     const Kernel &k = lane->kernel;
-    bool is_posting = k.setup.posting.is_on;
-    if (k.setup.has_stamps)
-        is_posting ? run_step<PostingCarrier, true>(k) : run_step<RingCarrier, true>(k);
+    if (!k.setup.posting.is_on)
+        run<RingCarrier>(k);
+    else if (k.setup.posting.counter.done != nullptr)
+        run<CountingCarrier>(k);
     else
-        is_posting ? run_step<PostingCarrier, false>(k) : run_step<RingCarrier, false>(k);
+        run<PostingCarrier>(k);
     return nullptr;
+}
+
+template <template <bool> class CarrierOf> void settle_by(const Kernel &k) {
+    simt::launch(1, WARP, [&] { k.setup.has_stamps ? settle<CarrierOf, true>(k) : settle<CarrierOf, false>(k); });
 }
 
 const char *settle_all(Lane *lane) {
     const Kernel &k = lane->kernel;
-    simt::launch(1, WARP, [&] { k.setup.has_stamps ? settle<true>(k) : settle<false>(k); });
+    if (k.setup.posting.counter.done != nullptr)
+        settle_by<CountingCarrier>(k);
+    else
+        settle_by<PostingCarrier>(k);
     return nullptr;
 }
 

@@ -191,6 +191,12 @@ def test_their_signals_wait_behind_fences():
     posted("--signal", "fence", emulate="latency=5us,reorder=0.5")
 
 
+def test_they_need_no_completion_queue_where_the_device_counts():
+    posted("--signal", "fence", "--completion", "counter", emulate="counters=on,latency=5us,reorder=0.5")
+    posted("--signal", "fence-batch", "--completion", "counter", "--send-queue", "8", "--window", "16", "--batch", "4",
+           emulate="counters=on,latency=5us")  # fmt: skip
+
+
 def test_a_peer_that_stays_away_is_named_in_time_by_a_kernel_that_posts():
     begin = time.monotonic()
     words = command(*POSTED, "--late", "1=4s", provider="efa-direct", timeout_s=1)

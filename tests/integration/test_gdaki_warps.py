@@ -16,6 +16,8 @@ from efaprof.errors import EfaprofError
 WORDS = ("--device", "cuda", "--dtype", "bf16", "--provider", "efa-direct", "--path", "gdaki", "--queues", "verbs",
          "--layers", "2", "--tokens", "6", "--hidden", "64", "--compute-us", "0", "--warmup", "1", "--steps", "3",
          "--timeout", "30")  # fmt: skip
+COUNTED = ("--completion", "counter")
+SMALL = ("--batch", "4", "--send-queue", "8", "--window", "16")
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +46,13 @@ def posted(program, monkeypatch, *words, emulate=""):
     ("words", "emulate"),
     [
         ([], ""),
-        (["--batch", "4", "--send-queue", "8", "--window", "16"], "latency=5us,reorder=0.5"),
+        (SMALL, "latency=5us,reorder=0.5"),
         (["--signal", "fence", "--ranks", "3", "--experts", "18"], "latency=5us,reorder=0.5"),
         (["--signal", "fence-batch", "--window", "1", "--dtype", "fp8", "--hidden", "128", "--no-stamps"], ""),
+        (["--signal", "fence", *COUNTED], "counters=on,latency=5us,reorder=0.5"),
+        (["--signal", "fence-batch", "--ranks", "3", "--experts", "18", *SMALL, *COUNTED], "counters=on,reorder=0.5"),
     ],
-    ids=["plain", "small queues, reordered", "fenced, reordered", "one in flight"],
+    ids=["plain", "small queues, reordered", "fenced, reordered", "one in flight", "counted", "counted, small queues"],
 )
 def test_a_warp_posts_what_its_peers_verify(program, monkeypatch, words, emulate):
     done = posted(program, monkeypatch, "--json", *words, emulate=emulate)
@@ -64,10 +68,19 @@ def test_a_peer_that_stays_away_is_named_in_time(program, monkeypatch):
     assert "the kernel waited 1 s for a barrier (rank 1" in done.stderr
 
 
-def test_a_wire_that_loses_ends_the_run_in_one_line(program, monkeypatch):
-    done = posted(program, monkeypatch, "--steps", "40", "--timeout", "3", emulate="loss=0.2,retries=0,rto=1us")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "a write ended with status 1[35] \\(the peer "),
+        (["--signal", "fence", *COUNTED], "the device's counter of errors went up by [1-9]"),
+    ],
+    ids=["queue", "counter"],
+)
+def test_a_wire_that_loses_ends_the_run_in_one_line(program, monkeypatch, words, said):
+    words = ["--steps", "40", "--timeout", "3", *words]
+    done = posted(program, monkeypatch, *words, emulate="counters=on,loss=0.2,retries=0,rto=1us")
     assert done.returncode == 1
-    assert re.search("a write ended with status 1[35] \\(the peer ", one_line(done))
+    assert re.search(said, one_line(done))
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])

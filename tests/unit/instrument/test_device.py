@@ -58,12 +58,16 @@ def test_kernels_of_a_gpu_post_by_themselves():
     assert (given["--path"], given["--device"]) == ("gdaki", "cuda")
 
 
+def test_they_count_completions_where_they_are_asked_to():
+    options = {"signal": SignalMode.FENCE, "posting": Posting(completion=Completion.COUNTER)}
+    assert "counter" in DispatchOptions(**POSTING | options).arguments()
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"provider": "tcp"}, "not through provider tcp"),
         ({"inject": (Injection(Layer.NIC, 1),)}, "into nic where a GPU posts"),
-        ({"signal": SignalMode.FENCE, "posting": Posting(completion=Completion.COUNTER)}, "read completion queues"),
     ],
 )
 def test_what_kernels_of_a_gpu_cannot_do_when_they_post_is_refused(options, said):
