@@ -1,8 +1,13 @@
-"""What `record --cuda` costs a CUDA-graph decode loop, what it sees, and who has CUPTI when torch.profiler wants it."""
+"""What `record --cuda` costs a CUDA-graph decode loop, what it sees, and who has CUPTI when torch.profiler wants it.
+
+python bench/cuda_timeline.py [--cuda graph,node:200] [--pairs 3] [--tokens 2000] [--no-profile]
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -11,32 +16,39 @@ from pathlib import Path
 
 import polars as pl
 
+from efaprof.analyzers.batches import t_quantile
 from efaprof.session import host
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
 
 REPO = Path(__file__).resolve().parents[1]
-TOKENS = 2000
-PAIRS = {"graph": 3, "node": 1}  # ABBA: each pair is bare, recorded, recorded, bare
-LOOP = [sys.executable, str(REPO / "examples/cuda_decode.py"), "--tokens", str(TOKENS)]
 
 
-def run(folder: Path | None, cuda: str = "off", *options: str) -> dict[str, float]:
+def run(folder: Path | None, tokens: int, cuda: str = "off", *options: str) -> dict[str, float]:
     """What the loop printed, recorded into `folder` or bare."""
+    loop = [sys.executable, str(REPO / "examples/cuda_decode.py"), "--tokens", str(tokens), *options]
     recorder = [sys.executable, "-m", "efaprof", "record", "-q", "-f", "-o", str(folder), "--cuda", cuda, "--"]
-    done = subprocess.run(
-        [*(recorder if folder else []), *LOOP, *options], check=True, capture_output=True, text=True, cwd=REPO
-    )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def ratios(folder: Path, cuda: str) -> list[float]:
-    """Recorded over bare steps per second, one for each half of an ABBA pair."""
-    found = []
-    for _ in range(PAIRS[cuda]):
-        speeds = [run(where, cuda)["steps_per_s"] for where in (None, folder, folder, None)]
-        found += [speeds[1] / speeds[0], speeds[2] / speeds[3]]
+    done = subprocess.run([*(recorder if folder else []), *loop], capture_output=True, text=True, cwd=REPO, check=False)
+    if done.returncode != 0:
+        sys.exit(f"--cuda {cuda}: exit code {done.returncode}: {done.stderr[-2000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def ratios(folder: Path, cuda: str, asked: argparse.Namespace) -> list[float]:
+    """Recorded over bare steps per second, one for each half of an A B B A; logarithms."""
+    found = []
+    for _ in range(asked.pairs):
+        speeds = [run(where, asked.tokens, cuda)["steps_per_s"] for where in (None, folder, folder, None)]
+        found += [math.log(speeds[1] / speeds[0]), math.log(speeds[2] / speeds[3])]
+    return found
+
+
+def interval(logs: list[float]) -> str:
+    """Their mean as a ratio, with its 95 % interval."""
+    mean = statistics.fmean(logs)
+    half = t_quantile(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*(math.exp(value) for value in (mean, mean - half, mean + half)))
 
 
 def count(tables: Tables, kind: str) -> int:
@@ -61,18 +73,17 @@ def lateness(tables: Tables) -> str:
     return f"{early} of {len(after_us)} began before their call; {after}"
 
 
-def cost(folder: Path, cuda: str) -> None:
+def cost(folder: Path, cuda: str, asked: argparse.Namespace) -> None:
     """A row of the table: speed, and what the last recorded run holds."""
-    found = ratios(folder, cuda)
-    low, *_, high = statistics.quantiles(found, n=20)
+    speed = interval(ratios(folder, cuda, asked))
     tables = open_tables(open_run(folder))
-    speed = f"{statistics.median(found):.3f} [{low:.3f}, {high:.3f}]"
-    print(f"{cuda:<10}{speed:>28}{count(tables, 'graph'):>9}{count(tables, 'kernel'):>9}  {lateness(tables)}")
+    seen = f"{count(tables, 'graph'):>9}{count(tables, 'kernel'):>9}"
+    print(f"{cuda:<10}{speed:>28}{seen}  {lateness(tables)}", flush=True)
 
 
-def conflict(folder: Path) -> None:
+def conflict(folder: Path, tokens: int) -> None:
     """Two lines: what torch.profiler sees with and without us, and what our timeline says about it."""
-    bare, recorded = run(None, "off", "--profile"), run(folder, "graph", "--profile")
+    bare, recorded = run(None, tokens, "off", "--profile"), run(folder, tokens, "graph", "--profile")
     tables = open_tables(open_run(folder))
     notes = "; ".join(note.text for note in tables.facts.notes if "CUPTI" in note.text)
     seen = f"{bare['profiler_cuda_events']} bare, {recorded['profiler_cuda_events']} recorded"
@@ -81,14 +92,22 @@ def conflict(folder: Path) -> None:
 
 def main() -> None:
     """Print the table; ratios are of this run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuda", default="graph,node:200", metavar="DETAIL,…", help="rows: graph, node or node:N")
+    parser.add_argument("--pairs", type=int, default=3, help="A B B A of each row")
+    parser.add_argument("--tokens", type=int, default=2000, help="graph replays of a run")
+    parser.add_argument("--no-profile", dest="profile", action="store_false", help="leave torch.profiler out")
+    parser.add_argument("-o", "--output", type=Path, metavar="RUN", help="keep the last recorded run there")
+    asked = parser.parse_args()
     machine = host.describe()
-    print(f"{machine.cpu_model}, {machine.cpus} cores; {TOKENS} graph replays a run, ABBA")
+    print(f"{machine.cpu_model}, {machine.cpus} cores; {asked.tokens} graph replays a run, A B B A {asked.pairs} times")
     print(f"{'--cuda':<10}{'speed, recorded / bare':>28}{'graphs':>9}{'kernels':>9}  device time against its calls")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch, "run")
-        for cuda in PAIRS:
-            cost(folder, cuda)
-        conflict(folder)
+        folder = asked.output or Path(scratch, "run")
+        for cuda in asked.cuda.split(","):
+            cost(folder, cuda, asked)
+        if asked.profile:
+            conflict(Path(scratch, "profiled"), asked.tokens)
 
 
 if __name__ == "__main__":
