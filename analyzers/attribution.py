@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate, t_quantile
+from efaprof.analyzers.batches import Batching, Estimate, choose_batching, estimate
 from efaprof.analyzers.by_step import ByStep, DecodeRows
 from efaprof.analyzers.layers import OPERATION_SPANS, STEP_LAYERS
+from efaprof.analyzers.student import t_quantile
 from efaprof.native_wide import NO_TIME
 from efaprof.trace.layers import Layer
 

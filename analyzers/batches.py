@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from efaprof.analyzers.student import t_quantile
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -65,13 +67,6 @@ def estimate(step_values: NDArray[np.float64], batching: Batching) -> Estimate:
         return Estimate(centre, None, None)
     half = t_quantile((1 + LEVEL) / 2, len(means) - 1) * float(means.std(ddof=1) / np.sqrt(len(means)))
     return Estimate(centre, centre - half, centre + half)
-
-
-def t_quantile(probability: float, freedom: float) -> float:
-    """Quantile of Student's t; `freedom` may be fractional."""
-    from scipy.special import stdtrit  # scipy.stats would cost a second of start-up for the same number
-
-    return float(stdtrit(freedom, probability))
 
 
 def _means(values: NDArray[np.float64], size: int) -> NDArray[np.float64]:

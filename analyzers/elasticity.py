@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.analyzers.batches import LEVEL, t_quantile
+from efaprof.analyzers.batches import LEVEL
 from efaprof.analyzers.loggp import Refusal
 from efaprof.analyzers.rules import Feature
+from efaprof.analyzers.student import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.batches import LEVEL, Batching
 from efaprof.analyzers.by_step import ByStep, DecodeRows
 from efaprof.analyzers.outstanding import outstanding_features
 from efaprof.analyzers.rules import Feature
+from efaprof.analyzers.student import t_quantile
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:

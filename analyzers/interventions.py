@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.analyzers.batches import LEVEL, Estimate, t_quantile
+from efaprof.analyzers.batches import LEVEL, Estimate
 from efaprof.analyzers.rules import Feature
+from efaprof.analyzers.student import t_quantile
 from efaprof.analyzers.verdict import NEXT_EXPERIMENT, decide
 from efaprof.errors import NothingToAnalyse
 from efaprof.trace.layers import Layer

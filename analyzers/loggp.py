@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.analyzers.batches import LEVEL, Estimate, t_quantile
+from efaprof.analyzers.batches import LEVEL, Estimate
+from efaprof.analyzers.student import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

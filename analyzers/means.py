@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from efaprof.analyzers.batches import Estimate, t_quantile
+from efaprof.analyzers.batches import Estimate
+from efaprof.analyzers.student import t_quantile
 
 LEVEL = 0.95
 

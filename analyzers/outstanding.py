@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from efaprof.analyzers.batches import LEVEL, Batching, t_quantile
+from efaprof.analyzers.batches import LEVEL, Batching
 from efaprof.analyzers.counts import posted_by_kernel
 from efaprof.analyzers.intervals import count_until, side_by_side
 from efaprof.analyzers.rules import Feature
 from efaprof.analyzers.stamps import in_order
+from efaprof.analyzers.student import t_quantile
 from efaprof.native_wide import NO_TIME
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from efaprof.analyzers.batches import t_quantile
 from efaprof.analyzers.rules import Feature
+from efaprof.analyzers.student import t_quantile
 from efaprof.analyzers.verdict import decide
 
 OPERATIONS = 48

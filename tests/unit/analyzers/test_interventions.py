@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from efaprof.analyzers.batches import t_quantile
 from efaprof.analyzers.interventions import (
     LABELS,
     Intervention,
@@ -17,6 +16,7 @@ from efaprof.analyzers.interventions import (
     ratio,
     settle,
 )
+from efaprof.analyzers.student import t_quantile
 from efaprof.errors import NothingToAnalyse
 
 

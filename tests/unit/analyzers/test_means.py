@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from efaprof.analyzers.means import Mean, difference, from_interval, t_quantile
-
-
-@pytest.mark.parametrize("freedom", [1, 2.5, 9, 17.98, 300])
-@pytest.mark.parametrize("probability", [0.9, 0.95, 0.975, 0.999])
-def test_t_quantile_is_scipys(freedom, probability):
-    assert t_quantile(probability, freedom) == pytest.approx(stats.t.ppf(probability, freedom), rel=1e-9)
+from efaprof.analyzers.means import Mean, difference, from_interval
 
 
 def test_difference_is_welchs():
