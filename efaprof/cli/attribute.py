@@ -13,6 +13,7 @@ import typer
 from efaprof.analyzers.by import Grouping
 from efaprof.cli.attribute_compare import Asked, alone, by_lever, with_baseline, with_evidence
 from efaprof.cli.gating import CiFiles, Gating
+from efaprof.cli.one_thread import import_numpy
 from efaprof.cli.optional_value import command_with
 from efaprof.cli.run_argument import RUN_HELP, chosen_run
 from efaprof.cli.talk import QuietReport
@@ -98,6 +99,7 @@ def attribute(
     way stay in RUN and are used again; so does the report, as attribution.json. With a gate, exit 4 when it fails;
     where the data are too poor to tell, it passes unless --strict.
     """
+    import_numpy()
     from efaprof.analyzers.replay import parse_change
     from efaprof.ingest.profile import read_profile
     from efaprof.report.attribution_json import attribution_document
