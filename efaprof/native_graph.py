@@ -6,6 +6,7 @@ Every call releases the GIL. The arrays belong to the caller; a graph keeps them
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,9 +138,14 @@ class EventGraph:
 
 
 def address(values: NDArray[Any] | None, pointer: str) -> Any:
-    """Where an array's first cell is, for native code; NULL for none."""
+    """Where an array's first cell is, for native code; NULL for none. BufferError where it is not contiguous."""
     if values is None:
         return native.ffi().NULL
-    if not values.flags.c_contiguous:
-        raise ValueError("arrays for native code must be contiguous")
-    return native.ffi().cast(pointer, values.ctypes.data)
+    return native.ffi().from_buffer(_array(pointer), values)
+
+
+@cache
+def _array(pointer: str) -> Any:
+    """Type of the cells that a pointer leads to, as many as there are."""
+    pointed = pointer.removesuffix("*").strip()
+    return native.ffi().typeof("char[]" if pointed == "void" else f"{pointed}[]")

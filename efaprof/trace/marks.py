@@ -32,16 +32,12 @@ class Marks:
     phase: NDArray[np.int64]
     kind: NDArray[np.int64]
     step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
+    step_seqs: NDArray[np.int64]  # first sequence of each step, and the end of the last one
 
     @property
     def steps(self) -> int:
         """Whole steps."""
         return max(len(self.step_rows) - 1, 0)
-
-    @property
-    def step_seqs(self) -> NDArray[np.int64]:
-        """First sequence of each step, and the end of the last one."""
-        return self.first_seq[self.step_rows]
 
     def time_at(self, position: int) -> int:
         """Begin of the step at this position, ns."""
@@ -60,19 +56,22 @@ def read_marks(survey: Survey) -> list[Marks]:
         own = int(process[rows[0]])
         rank = survey.facts.get((own, "job.rank"))
         phase = body["phase"][rows].astype(np.int64)
+        # Sequences only grow: a flipped bit in one must not make a step of as many operations.
+        first_seq = np.minimum.accumulate(seq[rows][::-1])[::-1]
+        step_rows = np.flatnonzero(phase == Phase.STEP)
         marks = Marks(
             ring=int(ring),
             process=own,
             rank=int(ring) if rank is None else rank,
             clock=clock_of[own],
-            # Sequences only grow: a flipped bit in one must not make a step of as many operations.
-            first_seq=np.minimum.accumulate(seq[rows][::-1])[::-1],
+            first_seq=first_seq,
             time_ns=survey.marks.time_ns[rows],
             step=body["step"][rows].astype(np.int64),
             layer=body["layer"][rows].astype(np.int64),
             phase=phase,
             kind=body["x"][rows].astype(np.int64),
-            step_rows=np.flatnonzero(phase == Phase.STEP),
+            step_rows=step_rows,
+            step_seqs=first_seq[step_rows],
         )
         if marks.steps:
             found.append(marks)
