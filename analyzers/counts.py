@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +52,9 @@ def step_counts(chunk: DispatchChunk) -> pl.DataFrame:
 def count_steps(chunk: DispatchChunk) -> Columns:
     """One row per (rank, step) by rank and time: `kind`, `begin_ns`, `wall_ns`, and sums over the rank's operations.
 
-    `queue_ns`: commands that waited in the ring while the proxy served earlier ones, summed over operations;
-    `proxy_busy_ns`: seen → returned and completion → told, their union; `kernel_busy_ns`: the same of issuing;
+    `queue_ns`: commands that waited in a ring while its proxy served earlier ones, summed over operations;
+    `proxy_busy_ns`: seen → returned and completion → told, their union, of the rank's busiest proxy;
+    `kernel_busy_ns`: the same of issuing;
     `clip_ns`: by how much deliveries preceded the return of their post, summed.
     """
     steps = sorted_rows([chunk.step_rows], ("rank", "begin_ns", "end_ns", "step", "kind"), by=2)
@@ -62,17 +64,29 @@ def count_steps(chunk: DispatchChunk) -> Columns:
         of_rank = _rows(columns["rank"], rank)
         own = {name: values[of_rank] for name, values in columns.items()}
         begin, end, number = steps["begin_ns"][rows], steps["end_ns"][rows], steps["step"][rows]
-        busy = merge(union(own["seen_ns"], own["return_ns"]), union(own["done_ns"], own["told_ns"]))
+        rings = _by_ring(own)
+        busy = [merge(union(one["seen_ns"], one["return_ns"]), union(one["done_ns"], one["told_ns"])) for one in rings]
+        sums = [_sums(one, number) for one in rings]
         parts.append(
             {
-                "proxy_busy_ns": busy.covered_within(begin, end),
+                "proxy_busy_ns": np.max([one.covered_within(begin, end) for one in busy], axis=0),
                 "kernel_busy_ns": union(*operation_spans(own)[Layer.KERNEL]).covered_within(begin, end),
-                **_sums(own, number),
+                **{name: np.sum([one[name] for one in sums], axis=0) for name in sums[0]},
             }
         )
     summed = {name: np.concatenate([one[name] for one in parts]) for name in parts[0]} if parts else {}
     wall = steps["end_ns"] - steps["begin_ns"]
     return {**{name: steps[name] for name in ("rank", "step", "kind", "begin_ns")}, "wall_ns": wall, **summed}
+
+
+def _by_ring(own: Columns) -> list[Columns]:
+    """Operations of one rank by ring; each of them has a proxy of its own."""
+    ring = own["ring"]
+    cuts = np.flatnonzero(ring[1:] != ring[:-1]) + 1
+    if not len(cuts):
+        return [own]
+    bounds = [0, *cuts.tolist(), len(ring)]
+    return [{name: values[low:high] for name, values in own.items()} for low, high in pairwise(bounds)]
 
 
 def _rows(values: NDArray[np.int64], wanted: int) -> slice | NDArray[np.intp]:

@@ -71,10 +71,8 @@ def read_gates(waits: Sequence[Rows], stamps: Stamps) -> Gates:
     asked = _key(column["step"], column["layer"], phase, is_barrier, column["rank"])
     first, also = _inbound(np.where(is_flush, NONE, asked), end, stamps)
     rows = np.flatnonzero(is_flush)
-    flushed = _flushed(column["rank"][rows], begin[rows], stamps)
-    own = np.full(len(end), NONE, np.int32)
-    own[rows] = flushed
-    first, also = _with_own(first, also, own)
+    flush, node = _flushed(column["rank"][rows], begin[rows], stamps)
+    first, also = _with_own(first, also, rows[flush], node)
     ready = _latest(first, also, stamps.time)
     # The wait itself says when it was let go: when nothing found here came so late, the operation is missing.
     is_known = (ready != NO_TIME) & (ready >= column["signal_ns"])
@@ -125,26 +123,32 @@ def _inbound(asked: NDArray[np.int64], end: Times, stamps: Stamps) -> tuple[Ids,
     return np.append(0, np.cumsum(lengths)).astype(np.int32), also
 
 
-def _flushed(rank: NDArray[np.int64], begin: Times, stamps: Stamps) -> Ids:
-    """The last operation that each flush had to wait for, told: all earlier ones were told before.
+def _flushed(rank: NDArray[np.int64], begin: Times, stamps: Stamps) -> tuple[NDArray[np.intp], Ids]:
+    """(flush, node): of each ring the last operation that it waited for, told: all earlier ones were told before.
 
-    Who posts by itself is not told, it sees: then the one that ended last.
+    Who posts by itself is not told, it sees: then the one that ended last. In order of flushes.
     """
-    found = np.full(len(rank), NONE, np.int32)
+    flushes, nodes = [np.empty(0, np.intp)], [np.empty(0, np.int32)]
     publish, own = stamps.at(Stamp.PUBLISH), stamps.columns["rank"]
     told = stamps.ids(Stamp.TOLD)
-    for one in np.unique(rank):
-        rows = np.flatnonzero((own == one) & (publish != NO_TIME))
-        rows = rows[np.argsort(publish[rows], kind="stable")]
-        mine = np.flatnonzero(rank == one)
-        at = np.searchsorted(publish[rows], begin[mine], side="right") - 1
-        if not len(rows):
+    starts = np.flatnonzero(stamps.starts_ring)
+    ends = np.append(starts, stamps.count)[1:]
+    for low, high in zip(starts.tolist(), ends.tolist(), strict=True):
+        mine = np.flatnonzero(rank == own[low])
+        rows = low + np.flatnonzero(publish[low:high] != NO_TIME)
+        if not len(rows) or not len(mine):
             continue
+        rows = rows[np.argsort(publish[rows], kind="stable")]
+        at = np.searchsorted(publish[rows], begin[mine], side="right") - 1
         last = rows[np.maximum(at, 0)]
         ended = rows[_last_so_far(stamps.at(Stamp.DONE)[rows])][np.maximum(at, 0)]
         node = np.where(stamps.columns["is_posted"][last], stamps.ids(Stamp.DONE)[ended], told[last])
-        found[mine] = np.where(at >= 0, node, NONE)
-    return found
+        is_there = (at >= 0) & (node != NONE)
+        flushes.append(mine[is_there])
+        nodes.append(node[is_there])
+    flush, node = np.concatenate(flushes), np.concatenate(nodes)
+    order = np.argsort(flush, kind="stable")
+    return flush[order], node[order]
 
 
 def _last_so_far(time: Times) -> NDArray[np.intp]:
@@ -153,12 +157,10 @@ def _last_so_far(time: Times) -> NDArray[np.intp]:
     return np.maximum.accumulate(np.where(is_latest, np.arange(len(time)), 0))
 
 
-def _with_own(first: Ids, also: Ids, own: Ids) -> tuple[Ids, Ids]:
-    """Edges and one more for each gate that has an own one; such a gate has no other."""
-    rows = np.flatnonzero(own != NONE)
-    lengths = np.diff(first)
-    merged = np.insert(also, first[rows], own[rows])
-    lengths[rows] += 1
+def _with_own(first: Ids, also: Ids, gate: NDArray[np.intp], node: Ids) -> tuple[Ids, Ids]:
+    """Edges, and those of gates that wait for own operations; such a gate has no others."""
+    merged = np.insert(also, first[gate], node)
+    lengths = np.diff(first) + np.bincount(gate, minlength=len(first) - 1)
     return np.append(0, np.cumsum(lengths)).astype(np.int32), merged.astype(np.int32)
 
 

@@ -188,6 +188,7 @@ class _Nodes:
         by_rank = {one.rank: one.computes for one in ranks}
         sets = [by_rank.get(rank) for rank in range(max(by_rank, default=-1) + 1)]
         known = [one for one in sets if one is not None]
+        service_ns = limits.service_ns(stamps.columns["bytes"])
         return Events(
             time=self.time,
             before=self.before,
@@ -201,7 +202,8 @@ class _Nodes:
             compute_end=np.concatenate([one.end for one in known]),
             compute_before=np.concatenate([one.covered_before for one in known]),
             starts_ring=stamps.starts_ring.astype(np.uint8),
-            service_ns=limits.service_ns(stamps.columns["bytes"]),
+            service_ns=service_ns,
+            sent_before=None if service_ns is None else stamps.sent_before(),
             operations=stamps.count,
             stages=stamps.stages,
             gate_base=self.gate_base,

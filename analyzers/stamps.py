@@ -10,6 +10,7 @@ import numpy as np
 
 from efaprof.native_wide import NO_TIME, NONE
 from efaprof.trace.layers import Layer
+from efaprof.trace.layout import RINGS_APART
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,18 @@ class Stamps:
             is_missing = self.at(stamp) == NO_TIME
             self._ids[stamp] = np.where(is_missing, np.int32(NONE), own) if is_missing.any() else own
         return self._ids[stamp]
+
+    def sent_before(self) -> Ids | None:
+        """The return of the operation that the NIC of its rank sent before each; None where that is its ring's."""
+        if not (self.columns["ring"] >= RINGS_APART).any():
+            return None
+        found = np.full(self.count, NONE, np.int32)
+        rank, returned = self.columns["rank"], self.at(Stamp.RETURN)
+        rows = np.flatnonzero(returned != NO_TIME)
+        rows = rows[np.lexsort((returned[rows], rank[rows]))]
+        is_same = rank[rows[1:]] == rank[rows[:-1]]
+        found[rows[1:]] = np.where(is_same, self.ids(Stamp.RETURN)[rows[:-1]], NONE)
+        return found
 
     def put(self, stamp: Stamp, *, before: Ids | None = None, also: Ids | None = None, label: Any = None) -> None:
         """Set what nodes of one stage followed, and whose time the lag is."""
@@ -258,11 +271,12 @@ def _servers(stamps: Stamps, limits: Limits) -> None:
         stamps.put(Stamp.PUBLISH, also=np.where(stamps.columns["is_posted"], ended, stamps.also[place]))
     if limits.window:
         stamps.put(Stamp.CALL, also=_earlier(stamps, Stamp.TOLD, limits.window))
-    signal, peer = stamps.at(Stamp.SIGNAL), stamps.columns["peer"]
+    signal = stamps.at(Stamp.SIGNAL)
+    # Proxy i talks to proxy i of the peer, which hands over one after the other.
+    receiver = stamps.columns["ring"] // RINGS_APART << 16 | stamps.columns["peer"]
     also = np.full(stamps.count, NONE, np.int32)
-    for rank in _distinct(peer):
-        # The receiver's thread hands over one after the other.
-        rows = np.flatnonzero((peer == rank) & (signal != NO_TIME))
+    for one in _distinct(receiver):
+        rows = np.flatnonzero((receiver == one) & (signal != NO_TIME))
         rows = rows[np.argsort(signal[rows], kind="stable")]
         also[rows[1:]] = rows[:-1] + Stamp.SIGNAL * stamps.count
     stamps.put(Stamp.SIGNAL, also=also)

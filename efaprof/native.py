@@ -70,6 +70,7 @@ struct efaprof_graph {
     const int64_t *compute_first, *compute_begin, *compute_end, *compute_before;
     const uint8_t *starts_ring;
     const int64_t *service_ns;
+    int32_t *sent_before;
     int32_t seen_stage, return_stage, done_stage;
     uint8_t compute_label, late_label, idle_label, missing_label;
 };

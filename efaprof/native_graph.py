@@ -39,7 +39,7 @@ _POINTERS = {
     "time": "int64_t *", "before": "int32_t *", "also": "int32_t *", "gate_first": "int32_t *",
     "gate_also": "int32_t *", "label": "uint8_t *", "lane": "int16_t *", "compute_first": "int64_t *",
     "compute_begin": "int64_t *", "compute_end": "int64_t *", "compute_before": "int64_t *",
-    "starts_ring": "uint8_t *", "service_ns": "int64_t *",
+    "starts_ring": "uint8_t *", "service_ns": "int64_t *", "sent_before": "int32_t *",
 }  # fmt: skip
 _NUMBERS = (
     "operations", "stages", "gate_base", "seen_stage", "return_stage", "done_stage",
@@ -74,6 +74,7 @@ class Events:
     late_label: int
     idle_label: int
     missing_label: int
+    sent_before: Ids | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ INJECTABLE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC,
 # On a path without host stages.
 POSTED_INJECTABLE = (Layer.KERNEL, Layer.NIC, Layer.RX)
 POSTED_PROVIDER = "efa-direct"
+MOST_PROXIES = 8  # of a rank
 DEVICE_PROVIDERS = ("efa", "efa-direct")  # they post to a device; the others stay on this host
 
 
@@ -120,7 +121,8 @@ class DispatchOptions:
     steps: int = 300
     warmup: int = 20
     seed: int = 1
-    threads: int | None = None  # of a rank; None: by the number of cores
+    proxies: int = 1  # of a rank, each with a ring; a channel keeps to one
+    threads: int | None = None  # of a rank with one proxy; None: by the number of cores
     ring: int = 1024  # commands
     window: int = 256  # operations in flight
     inject: tuple[Injection, ...] = field(default=())
@@ -130,6 +132,7 @@ class DispatchOptions:
 
     def __post_init__(self) -> None:
         """Refuse what does not exist yet, and what contradicts itself."""
+        self._check_proxies()
         if self.path not in (DispatchPath.PROXY, DispatchPath.GDAKI):
             raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy or gdaki")
         self._check_posting()
@@ -141,6 +144,19 @@ class DispatchOptions:
     def is_posted(self) -> bool:
         """The kernel posts by itself."""
         return self.path is DispatchPath.GDAKI
+
+    def _check_proxies(self) -> None:
+        if self.proxies == 1:
+            return
+        if self.path is not DispatchPath.PROXY:
+            raise UsageError(f"--path {self.path} has no proxies", hint="leave --proxies out, or use --path proxy")
+        if not 1 <= self.proxies <= MOST_PROXIES:
+            raise UsageError(f"--proxies {self.proxies} is not from 1 to {MOST_PROXIES}", hint="give fewer")
+        if self.proxies > self.channels:
+            raise UsageError(
+                f"--proxies {self.proxies}: a channel keeps to one of them, and there are {self.channels} channels",
+                hint=f"use --channels {self.proxies} or more",
+            )
 
     def _check_posting_kernel(self) -> None:
         for injection in self.inject:
@@ -177,6 +193,7 @@ class DispatchOptions:
                    "ring", "window")  # fmt: skip
         words = [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
         words += ["--compute-us", str(self.compute_us), "--signal", self.signal.value, "--provider", self.provider]
+        words += ["--proxies", str(self.proxies)] if self.proxies != 1 else []
         words += ["--threads", "auto" if self.threads is None else str(self.threads)]
         words += ["--device", self.device, "--dtype", self.dtype, *self.tuning.arguments()]
         if self.is_posted:
@@ -199,7 +216,9 @@ class DispatchOptions:
         values = asdict(self) | {"workload": WORKLOAD}
         del values["steps"], values["warmup"], values["late"], values["posting"], values["tuning"]
         values["inject"] = {injection.layer.value: injection.delay_ns for injection in self.inject}
-        if self.late:  # runs of before there was such an option are comparable
+        if self.proxies == 1:  # runs of before there was such an option are comparable
+            del values["proxies"]
+        if self.late:
             values["late"] = {str(lateness.rank): lateness.delay_ns for lateness in self.late}
         if self.is_posted:
             values["posting"] = asdict(self.posting)

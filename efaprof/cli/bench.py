@@ -18,6 +18,7 @@ from efaprof.errors import EfaprofError, RecordError, UsageError
 from efaprof.instrument.device import Tuning, dtype_for
 from efaprof.instrument.dispatch import (
     DEVICE_PROVIDERS,
+    MOST_PROXIES,
     POSTED_PROVIDER,
     Completion,
     DispatchOptions,
@@ -72,7 +73,12 @@ def dispatch(
     steps: Annotated[int, typer.Option(min=1, help="Decode steps that count.")] = _DEFAULTS.steps,
     warmup: Annotated[int, typer.Option(min=0, help="Steps before them.")] = _DEFAULTS.warmup,
     seed: Annotated[int, typer.Option(min=0, help="Of routing and values.")] = _DEFAULTS.seed,
-    threads: Annotated[str, typer.Option(metavar="auto|2|3", help="Of a rank; auto: by cores.")] = "auto",
+    proxies: Annotated[
+        int, typer.Option(min=1, max=MOST_PROXIES, help="Of a rank, each with a ring; a channel keeps to one.")
+    ] = _DEFAULTS.proxies,
+    threads: Annotated[
+        str, typer.Option(metavar="auto|2|3", help="Of a rank with one proxy; auto: by cores.")
+    ] = "auto",
     ring_size: Annotated[int, typer.Option("--ring", min=2, help="Commands in a ring.")] = _DEFAULTS.ring,
     window: Annotated[int, typer.Option(min=1, help="Operations in flight.")] = _DEFAULTS.window,
     queues: Annotated[QueueSource, typer.Option(help="gdaki: where its queues come from.")] = _POSTING.queues,
@@ -113,8 +119,9 @@ def dispatch(
     options = DispatchOptions(
         path=path, device=device, dtype=dtype_for(device, dtype), provider=provider or _provider(path),
         ranks=ranks, layers=layers, tokens=tokens, hidden=hidden, topk=topk, experts=experts, channels=channels,
-        compute_us=compute_us, signal=signal, steps=steps, warmup=warmup, seed=seed, threads=_threads(threads),
-        ring=ring_size, window=window, inject=tuple(_injection(text) for text in inject or ()),
+        compute_us=compute_us, signal=signal, steps=steps, warmup=warmup, seed=seed, proxies=proxies,
+        threads=_threads(threads), ring=ring_size, window=window,
+        inject=tuple(_injection(text) for text in inject or ()),
         late=tuple(_lateness(text) for text in late or ()),
         tuning=Tuning(drain=drain, more=shared_doorbells, pin=pin, stamps=not no_stamps),
         posting=Posting(queues=queues, completion=completion, batch=batch, send_queue=send_queue),

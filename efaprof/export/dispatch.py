@@ -12,6 +12,7 @@ from efaprof.export.batch import flow_ids
 from efaprof.export.lanes import FOREVER
 from efaprof.export.stretches import StretchLines
 from efaprof.trace.layers import Layer
+from efaprof.trace.layout import RINGS_APART
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,6 +52,8 @@ STAGES = (
     Stage(Layer.RX, "arrival_ns", "signal_ns", ("seq", "rank", "channel"), "seen by the receiver → handed over"),
 )
 _PARTS = ("fence", "told")  # of other stages: outside the chain of an operation
+_OF_PROXY = frozenset({Layer.RING, Layer.PROXY, "fence", "told", Layer.LIBFABRIC})  # a line for each proxy of a rank
+_PROXY_SHIFT = 32  # number of a line: process, and above it which of the rank's proxies
 _HOST_STAMPS = ("seen_ns", "call_ns")  # of a path with a proxy
 _STAMPS = ("enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "signal_ns")
 
@@ -122,7 +125,9 @@ class DispatchTracks:
         self._draw_chunk(held, int(FOREVER))
 
     def _opener(self, layer: str, description: str) -> Callable[[int], LaneTrack]:
-        return lambda process: self.groups.stage_line(process, layer, description)
+        return lambda line: self.groups.stage_line(
+            line & (1 << _PROXY_SHIFT) - 1, layer, description, proxy=line >> _PROXY_SHIFT
+        )
 
     def _draw_chunk(self, chunk: DispatchChunk | None, until_ns: int) -> None:
         """Draw a chunk as far as nothing can still come before, `until_ns` being the begin of the next one."""
@@ -165,11 +170,12 @@ def _stage_frame(operations: pl.DataFrame, stage: Stage, home: dict[int, int]) -
     later = _STAMPS[_STAMPS.index(stage.end) :] if stage.end in _STAMPS else (stage.end,)
     is_open = pl.all_horizontal(pl.col(stamp).is_null() for stamp in later) & (stage.layer not in _PARTS)
     process = pl.col("peer").replace_strict(home, default=None) if stage.layer == Layer.RX else pl.col("process")
+    proxy = pl.col("ring").cast(pl.Int64) // RINGS_APART if stage.layer in _OF_PROXY else pl.lit(0, pl.Int64)
     is_last = pl.col("last_stage") == str(stage.layer)
     flow = pl.col("flow") if stage.layer not in _PARTS else pl.lit(0, pl.UInt64)
     zero = pl.lit(0, pl.UInt64)
     return (
-        operations.with_columns(process=process.cast(pl.Int64))
+        operations.with_columns(process=process.cast(pl.Int64) + proxy * (1 << _PROXY_SHIFT))
         .filter(
             pl.col("process").is_not_null(),
             pl.col(stage.start).is_not_null(),

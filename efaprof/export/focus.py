@@ -17,7 +17,7 @@ from efaprof.trace.survey import survey
 if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
-_LINES = "^(steps|compute|kernel|ring|proxy|fence|libfabric|nic|rx|waits)$"
+_LINES = "^(steps|compute|kernel|(ring|proxy|fence|libfabric)( [1-9])?|nic|rx|waits)$"
 _MOST_PINNED_RANKS = 4
 _MARGIN = 0.05  # of the step, on both sides
 

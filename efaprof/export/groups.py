@@ -158,9 +158,9 @@ class Groups:
         """Counter track of one level of a process."""
         return self.counter(key.process, f"{name}{self._level(key)}", unit, description=description)
 
-    def stage_line(self, process: int, layer: str, description: str) -> LaneTrack:
-        """Line for one layer of a dispatch path of ours."""
-        return self._line(process, layer, 0, layer, description)
+    def stage_line(self, process: int, layer: str, description: str, *, proxy: int = 0) -> LaneTrack:
+        """Line for one layer of a dispatch path of ours; each of a rank's further proxies has lines of its own."""
+        return self._line(process, layer, proxy, f"{layer} {proxy}" if proxy else layer, description)
 
     def arrival_line(self, process: int) -> LaneTrack:
         """Line for completions that met no post."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,7 @@ class DecodeSection:
     tokens: Tokens | None = None  # that its steps accept
     postings: PostTotals | None = None  # where kernels posted by themselves
     clocks: HostClocks | None = None  # of ranks on several hosts
+    proxies: int = 1  # of each rank
 
     @property
     def is_verified(self) -> bool:
@@ -86,7 +88,8 @@ def decode_section(
         return None
     run, tables = runs[0]
     job = job_survey(runs)
-    host = host_facts([one for _, one in runs], recorded, ranks=len({marks.rank for marks in read_marks(job)}))
+    rings = Counter(marks.rank for marks in read_marks(job))
+    host = host_facts([one for _, one in runs], recorded, ranks=len(rings))
     if profile is not None:
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
@@ -108,6 +111,7 @@ def decode_section(
         mismatches=sum(_last_values(one, MISMATCHED) for _, one in runs),
         missing_ranks=missing_ranks(run.manifest, found.split.ranks),
         postings=read_postings(job),
+        proxies=max(rings.values()),
         clocks=None if clocks is None else HostClocks(clocks.hosts, clocks.error_ns, clocks.drift),
     )
 

@@ -44,8 +44,9 @@ def decode_heading(section: DecodeSection, names: str, path: str) -> str:
     split = section.decode.split
     excluded = ", ".join(f"{count} {kind}" for kind, count in split.steps_excluded.items())
     left_out = f" ({excluded} excluded)" if excluded else ""
+    proxies = f" with {section.proxies} proxies each" if section.proxies > 1 else ""
     return (
-        f"efaprof attribute · {names} · {path} path · {len(split.ranks)} ranks · "
+        f"efaprof attribute · {names} · {path} path · {len(split.ranks)} ranks{proxies} · "
         f"{split.steps} decode steps{found_words(section)}{left_out} · method {split.method}"
     )
 

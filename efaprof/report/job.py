@@ -62,7 +62,7 @@ def why_no_job(runs: Sequence[tuple[Run, Tables]]) -> str | None:
         return "they are of several jobs"
     if first.job_id is None and not _overlap(manifests):
         return "they were not recorded at the same time"
-    ranks = [marks.rank for run, _ in runs for marks in read_marks(survey(run.raw_files))]
+    ranks = [marks.rank for run, _ in runs for marks in read_marks(survey(run.raw_files)) if marks.is_first]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
         return f"rank {twice[0]} stands in several of them"

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from efaprof.report.attribution_report import AttributionReport
 
 # Entries of a fingerprint that put a run on an axis; without one, runs of equal fingerprint are equal there too.
-_PARALLELISM = ("threads",)
+_PARALLELISM = ("threads", "proxies")
 _LOAD = ("load", "concurrency", "tokens")
+_IMPLIED = {"proxies": 1}  # what a fingerprint does not name
 _FREE = frozenset({"seed"})  # another seed is a repetition
 
 
@@ -85,10 +86,11 @@ def _check(reports: Sequence[AttributionReport], levers: Sequence[str]) -> None:
 
 def _point(report: AttributionReport, levers: Sequence[str]) -> Point:
     assert report.decode is not None  # checked before
-    split, fingerprint = report.decode.decode.split, report.run.fingerprint
+    split, fingerprint = report.decode.decode.split, _IMPLIED | report.run.fingerprint
     axes = {Axis.OPERATIONS: split.operations_per_step, Axis.BYTES: split.bytes_per_step}
     for axis, names in ((Axis.PARALLELISM, _PARALLELISM), (Axis.LOAD, _LOAD)):
-        found = next((float(fingerprint[name]) for name in names if isinstance(fingerprint.get(name), int)), None)
+        moved_first = sorted(names, key=lambda name: name not in levers)
+        found = next((float(fingerprint[name]) for name in moved_first if isinstance(fingerprint.get(name), int)), None)
         if found is None and not set(levers) & set(names):
             found = 1.0
         if found is not None:

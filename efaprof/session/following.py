@@ -78,7 +78,9 @@ class Seen:
         calls = starts[(shape == Shape.OP) & ~_RECEIVES[what]]
         self.calls += scale * int((_field(slots, calls, layout.OP, "nest", np.uint8) == 0).sum())
         marks = starts[shape == Shape.MARK]
-        self.steps += scale * int((_field(slots, marks, layout.MARK, "phase", np.uint16) == Phase.STEP).sum())
+        begins = _field(slots, marks, layout.MARK, "phase", np.uint16) == Phase.STEP
+        is_first = _field(slots, marks, layout.MARK, "ring", np.uint16) < layout.RINGS_APART  # of a rank's rings
+        self.steps += scale * int((begins & is_first).sum())
         ranges = starts[(shape == Shape.RANGE) & (what == Span.STEP)]
         spans = int(((shape == Shape.SPAN) & (what == Span.STEP)).sum())
         self.steps += scale * (len(ranges) + spans)

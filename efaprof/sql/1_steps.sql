@@ -18,11 +18,16 @@ JOIN process AS p USING (upid)
 WHERE t.name = 'steps' AND s.dur >= 0;
 
 -- The lines of the path, of processes that have one: a program that only names its steps has no stages to split them.
+-- A rank's further proxies have lines of their own: "ring 1" is a line ring of proxy 1.
 CREATE OR REPLACE PERFETTO TABLE efaprof_lines AS
-SELECT id AS track_id, upid, name AS line
+SELECT
+  id AS track_id,
+  upid,
+  RTRIM(name, ' 123456789') AS line,
+  CAST(SUBSTR(name, LENGTH(RTRIM(name, ' 123456789')) + 2) AS INT) AS proxy
 FROM process_track
 WHERE
-  name IN ('kernel', 'ring', 'proxy', 'fence', 'told', 'libfabric', 'nic', 'rx', 'waits', 'compute')
+  RTRIM(name, ' 123456789') IN ('kernel', 'ring', 'proxy', 'fence', 'told', 'libfabric', 'nic', 'rx', 'waits', 'compute')
   AND upid IN (SELECT upid FROM efaprof_steps)
   AND upid IN (SELECT upid FROM process_track WHERE name = 'kernel');
 
@@ -36,6 +41,7 @@ SELECT
   s.id,
   l.upid,
   l.line,
+  l.proxy,
   s.name,
   s.ts,
   IIF(s.dur < 0, NULL, s.ts + s.dur) AS end_ts,

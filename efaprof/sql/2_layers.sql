@@ -21,7 +21,7 @@ CREATE OR REPLACE PERFETTO INDEX efaprof_arrivals_operation ON efaprof_arrivals(
 
 -- Where a fence held an operation.
 CREATE OR REPLACE PERFETTO TABLE efaprof_fences AS
-SELECT upid, ts, seq, end_ts FROM efaprof_stages WHERE line = 'fence';
+SELECT upid, proxy, ts, seq, end_ts FROM efaprof_stages WHERE line = 'fence';
 
 CREATE OR REPLACE PERFETTO INDEX efaprof_fences_ts ON efaprof_fences(ts);
 
@@ -32,7 +32,7 @@ UNION ALL
 -- The wait for a fence is no part of the stage that it lies in.
 SELECT s.upid, s.line, IIF(s.line = 'kernel', 2, 4), COALESCE(f.end_ts, s.ts), s.end_ts
 FROM efaprof_stages AS s
-LEFT JOIN efaprof_fences AS f ON f.upid = s.upid AND f.ts = s.ts AND f.seq = s.seq
+LEFT JOIN efaprof_fences AS f ON f.upid = s.upid AND f.proxy = s.proxy AND f.ts = s.ts AND f.seq = s.seq
 WHERE s.line IN ('kernel', 'proxy')
 UNION ALL
 SELECT upid, 'libfabric', 3, ts, end_ts FROM efaprof_stages WHERE line = 'libfabric'

@@ -118,10 +118,12 @@ class _Pending:
         computes = {
             marks.ring: self._others[marks.process].split_computes(marks.ring, marks.time_at(steps[1]))
             for marks in self._rings
+            if marks.is_first
         }
         waits = {
             marks.process: self._others[marks.process].split_waits(int(marks.step[marks.step_rows[steps[1]]]))
             for marks in self._rings
+            if marks.is_first
         }
         arrivals = {process: parts.take_arrivals() for process, parts in self._others.items()}
         stages = self._wide.hand_out(chunk)

@@ -13,6 +13,7 @@ SLOT_BYTES, HEADER_BYTES = header.SLOT_BYTES, header.HEADER_BYTES
 Clock = header.Clock
 NAME_MAX = 128
 CQ_MAX = 64
+RINGS_APART = 256  # ring i of rank r has the number RINGS_APART * i + r
 
 
 class Shape(IntEnum):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from efaprof.trace.layout import Phase
+from efaprof.trace.layout import RINGS_APART, Phase
 from efaprof.trace.stages import u48
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Marks:
     """MARK records of one command ring, in order: where each (step, layer, phase) begins."""
 
     ring: int
+    is_first: bool  # of the rank's rings: what is no operation (steps, gates, computing) stands with it
     process: int
     rank: int
     clock: ClockMap
@@ -54,15 +55,16 @@ def read_marks(survey: Survey) -> list[Marks]:
         rows = np.flatnonzero(body["ring"] == ring)
         rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
         own = int(process[rows[0]])
-        rank = survey.facts.get((own, "job.rank"))
+        rank = survey.facts.get((own, "job.rank"), int(ring) % RINGS_APART)
         phase = body["phase"][rows].astype(np.int64)
         # Sequences only grow: a flipped bit in one must not make a step of as many operations.
         first_seq = np.minimum.accumulate(seq[rows][::-1])[::-1]
         step_rows = np.flatnonzero(phase == Phase.STEP)
         marks = Marks(
             ring=int(ring),
+            is_first=not any((own, rank) == (one.process, one.rank) for one in found),
             process=own,
-            rank=int(ring) if rank is None else rank,
+            rank=rank,
             clock=clock_of[own],
             first_seq=first_seq,
             time_ns=survey.marks.time_ns[rows],

@@ -160,11 +160,12 @@ def assemble(
     for marks in rings:
         if marks.process not in rest:
             rest[marks.process] = _arrive(flows, arrivals[marks.process], marks.rank, columns)
+    lanes = [marks for marks in rings if marks.is_first]
     chunk = DispatchChunk(
-        steps=Rows(schema.STEPS, _joined([_steps(marks, steps) for marks in rings])),
+        steps=Rows(schema.STEPS, _joined([_steps(marks, steps) for marks in lanes])),
         operations=columns,
-        waits=Rows(schema.WAITS, _joined([_waits(marks, waits[marks.process]) for marks in rings])),
-        computes=Rows(schema.COMPUTES, _joined([_computes(marks, computes[marks.ring]) for marks in rings])),
+        waits=Rows(schema.WAITS, _joined([_waits(marks, waits[marks.process]) for marks in lanes])),
+        computes=Rows(schema.COMPUTES, _joined([_computes(marks, computes[marks.ring]) for marks in lanes])),
     )
     return chunk, rest
 

@@ -24,7 +24,7 @@ void RankEngine::open(const Options &options, uint32_t rank) {
     ticks_per_ns_ = measure_ticks();
     thread_count_ = thread_count(options_);
     efaprof_set_producer("dispatch");
-    set_up(engine_, options_, ticks_per_ns_, rank);
+    set_up(&engine_, options_, ticks_per_ns_, rank);
     engine_.stop = &stop_;
     sum_ = make<float>(options_.shape.hidden);
     if (is_posting())

@@ -27,7 +27,7 @@ void GpuModel::open(const Options &options, uint32_t rank, uint32_t device) {
     thread_count_ = options_.threads == 0 ? 3 : options_.threads; // the third is the caller's, and asleep meanwhile
     efaprof_set_producer("dispatch");
     options_.device = Device::Cuda;
-    set_up(engine_, options_, ticks_per_ns_, rank);
+    set_up(&engine_, options_, ticks_per_ns_, rank);
     engine_.stop = &stop_;
     open_fabric(engine_, options_, thread_count_);
 }

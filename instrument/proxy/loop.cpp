@@ -16,24 +16,33 @@ bool is_over(const Engine &engine) {
     return __atomic_load_n(&engine.is_over, __ATOMIC_ACQUIRE) != 0;
 }
 
-void name_thread(const char *role, unsigned rank) {
-    char name[16];
-    snprintf(name, sizeof name, "%s%u", role, rank);
+void name_thread(const char *role, const Engine &engine) {
+    char name[16], which[8] = "";
+    if (engine.proxies > 1) snprintf(which, sizeof which, ".%u", engine.proxy & 0xFFu);
+    snprintf(name, sizeof name, "%s%u%s", role, engine.rank & 0xFFu, which);
     pthread_setname_np(pthread_self(), name);
 }
 
 // Ring depth and operations in flight, when they changed, and at most every GAUGE_TICKS.
 class Gauges {
 public:
+    explicit Gauges(const Engine &engine) {
+        // Names of a process's counters: each of several rings has its own.
+        char which[8] = "";
+        if (engine.proxies > 1) snprintf(which, sizeof which, ".%u", engine.proxy & 0xFFu);
+        snprintf(depth_name_, sizeof depth_name_, "ring.depth%s", which);
+        snprintf(flight_name_, sizeof flight_name_, "ops.in_flight%s", which);
+    }
     void sample(uint64_t now, int64_t depth, int64_t in_flight) {
         constexpr uint64_t GAUGE_TICKS = 200000; // 100 to 200 µs
         if (now - last_ < GAUGE_TICKS) return;
         last_ = now;
-        if (depth != depth_) record_counter("ring.depth", depth_ = depth, GAUGE);
-        if (in_flight != in_flight_) record_counter("ops.in_flight", in_flight_ = in_flight, GAUGE);
+        if (depth != depth_) record_counter(depth_name_, depth_ = depth, GAUGE);
+        if (in_flight != in_flight_) record_counter(flight_name_, in_flight_ = in_flight, GAUGE);
     }
 
 private:
+    char depth_name_[24], flight_name_[24];
     uint64_t last_ = 0;
     int64_t depth_ = -1, in_flight_ = -1;
 };
@@ -73,11 +82,11 @@ int64_t in_flight(const Engine &engine, const Issuer &issuer) {
 
 void *progress(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
-    name_thread("proxy", engine.rank);
+    name_thread("proxy", engine);
     within_stop(engine, [&] {
         Issuer issuer(engine);
         Completer completer(engine);
-        Gauges gauges;
+        Gauges gauges(engine);
         loop(engine, LIBRARY_LOOKS, [&](uint64_t now) {
             uint32_t commands = issuer.turn(), done = completer.turn();
             Turn turn = {commands, 0, done, 0};
@@ -94,10 +103,10 @@ void *progress(void *argument) {
 
 void *issue(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
-    name_thread("proxy", engine.rank);
+    name_thread("proxy", engine);
     within_stop(engine, [&] {
         Issuer issuer(engine);
-        Gauges gauges;
+        Gauges gauges(engine);
         loop(engine, WORD_LOOKS, [&](uint64_t now) {
             Turn turn = {issuer.turn(), 0, 0, 0};
             if (turn.commands != 0) {
@@ -112,7 +121,7 @@ void *issue(void *argument) {
 
 void *complete(void *argument) {
     auto &engine = *static_cast<Engine *>(argument);
-    name_thread("rx", engine.rank);
+    name_thread("rx", engine);
     within_stop(engine, [&] {
         Completer completer(engine);
         loop(engine, LIBRARY_LOOKS, [&](uint64_t) {
@@ -125,13 +134,16 @@ void *complete(void *argument) {
 
 } // namespace
 
-void Threads::start(Engine &engine, unsigned count) {
+void Threads::start(const Engine &engine, unsigned count) {
     void *(*const apart[])(void *) = {issue, complete};
     void *(*const together[])(void *) = {progress};
-    count_ = count - 1;
-    for (unsigned i = 0; i < count_; i++) {
-        int result = pthread_create(&threads_[i], nullptr, count_ == 1 ? together[i] : apart[i], &engine);
-        if (result != 0) fail(Cause::Failed, "pthread_create: %s", strerror(result));
+    unsigned of_ring = count - 1;
+    for (Engine &one : engine.all()) {
+        for (unsigned i = 0; i < of_ring; i++) {
+            int result = pthread_create(&threads_[count_], nullptr, of_ring == 1 ? together[i] : apart[i], &one);
+            if (result != 0) fail(Cause::Failed, "pthread_create: %s", strerror(result));
+            count_++;
+        }
     }
 }
 

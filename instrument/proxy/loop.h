@@ -1,4 +1,5 @@
-// The threads behind the lane: one that does everything, or one that issues and one that completes and receives.
+// The threads behind the lane, for each of its rings: one that does everything, or one that issues and one that
+// completes and receives.
 #pragma once
 
 #include <pthread.h>
@@ -9,14 +10,14 @@ namespace efaprof::dispatch {
 
 class Threads {
 public:
-    // `count` of 2 is the lane and one progress thread, 3 the lane, a proxy and a receiving thread. Their names
-    // carry the rank: proxy0, rx0.
-    void start(Engine &engine, unsigned count);
-    // After the lane set engine.is_over and nothing is in flight.
+    // `count` of 2 is the lane and one progress thread a ring, 3 the lane and a proxy and a receiving thread a ring.
+    // Their names carry the rank, and which of several: proxy0, rx0, proxy0.1.
+    void start(const Engine &engine, unsigned count);
+    // After the lane set is_over in every engine and nothing is in flight.
     void join();
 
 private:
-    pthread_t threads_[2];
+    pthread_t threads_[2 * protocol::MAX_PROXIES];
     unsigned count_ = 0;
 };
 

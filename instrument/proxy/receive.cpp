@@ -53,8 +53,8 @@ uint32_t Receiver::turn() {
 
 void Receiver::deliver(uint32_t imm, uint64_t t_seen) {
     uint32_t src = protocol::imm_src(imm), channel = protocol::imm_channel(imm);
-    if (src >= engine_.ranks || channel > engine_.channels)
-        fail(Cause::Failed, "an immediate names rank %u channel %u, which do not exist", src, channel);
+    if (src >= engine_.ranks || channel > engine_.channels || &engine_.of(channel) != &engine_)
+        fail(Cause::Failed, "an immediate names rank %u channel %u, which do not exist here", src, channel);
     size_t word = engine_.word_index(src, channel);
     protocol::Window &window = windows_[word];
     int64_t whole = 0;

@@ -45,7 +45,7 @@ private:
 template <typename Found> void Receiver::scan(Found found) {
     for (uint32_t src = 0; src < engine_.ranks; src++) {
         if (src == engine_.rank) continue;
-        for (uint32_t channel = 0; channel <= engine_.channels; channel++) {
+        for (uint32_t channel = engine_.proxy; channel <= engine_.channels; channel += engine_.proxies) {
             size_t word = engine_.word_index(src, channel);
             if (protocol::read_signal(body(word)) != scanned_[word] + 1) continue;
             found(protocol::pack_imm(src, channel, scanned_[word]));

@@ -38,12 +38,15 @@ uint32_t thread_count(const Options &options) {
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 2;
-    return static_cast<uint32_t>(CPU_COUNT(&cpus)) >= 4 * options.shape.ranks ? 3 : 2;
+    return static_cast<uint32_t>(CPU_COUNT(&cpus)) >= (2 + 2 * options.proxies) * options.shape.ranks ? 3 : 2;
 }
 
-void set_up(Engine &engine, const Options &options, double ticks_per_ns, uint32_t rank) {
+namespace {
+
+void set_up_one(Engine &engine, const Options &options, double ticks_per_ns, uint32_t rank) {
     const protocol::Shape &shape = options.shape;
-    engine.rank = engine.ring = static_cast<uint16_t>(rank);
+    engine.rank = static_cast<uint16_t>(rank);
+    engine.ring = protocol::ring_number(rank, engine.proxy);
     engine.ranks = static_cast<uint16_t>(shape.ranks);
     engine.channels = static_cast<uint16_t>(shape.channels);
     engine.slot_count = options.window;
@@ -60,24 +63,53 @@ void set_up(Engine &engine, const Options &options, double ticks_per_ns, uint32_
     engine.told = static_cast<Told *>(map(words * sizeof(Told), "signals"));
 }
 
+void open_one(Engine &engine, const FabricOptions &fabric, const Options &options) {
+    engine.fabric.open(fabric);
+    engine.has_imm = engine.fabric.has_imm() && !options.has_no_imm;
+    if (!engine.has_imm && options.signal == SignalMode::Imm)
+        fail(Cause::Refused, "provider %s carries no immediate data: use --signal fence or fence-batch",
+             engine.fabric.provider_name());
+    if (engine.proxy == 0)
+        map_memory(engine);
+    else
+        engine.memory = engine.of_rank->memory;
+    engine.fabric.register_memory(engine.memory, engine.memory_bytes());
+}
+
+void take_down_one(Engine &engine) {
+    size_t words = engine.word_index(engine.ranks, 0);
+    engine.fabric.close();
+    unmap(engine.slots, engine.slot_count * sizeof(Slot));
+    unmap(engine.commands, engine.ring_capacity * sizeof(protocol::Command));
+    unmap(engine.ring_tail, CACHE_LINE);
+    unmap(engine.completed, engine.ranks * sizeof(uint64_t));
+    unmap(engine.told, words * sizeof(Told));
+}
+
+} // namespace
+
+void set_up(Engine *engines, const Options &options, double ticks_per_ns, uint32_t rank) {
+    for (uint32_t proxy = 0; proxy < options.proxies; proxy++) {
+        engines[proxy].proxy = static_cast<uint16_t>(proxy);
+        engines[proxy].proxies = static_cast<uint16_t>(options.proxies);
+        engines[proxy].of_rank = engines;
+        set_up_one(engines[proxy], options, ticks_per_ns, rank);
+    }
+}
+
 void map_memory(Engine &engine) {
     engine.memory = static_cast<uint8_t *>(map(engine.memory_bytes(), "tokens"));
 }
 
-void open_fabric(Engine &engine, const Options &options, uint32_t threads) {
+void open_fabric(const Engine &engine, const Options &options, uint32_t threads) {
     FabricOptions fabric = {};
     fabric.provider = options.provider;
     fabric.needs_delivery = options.signal != SignalMode::Imm;
     fabric.is_shared = threads > 2;
     fabric.message_bytes = protocol::token_bytes(options.shape);
     fabric.queue_entries = (size_t{options.shape.ranks} + 1) * options.window;
-    engine.fabric.open(fabric);
-    engine.has_imm = engine.fabric.has_imm() && !options.has_no_imm;
-    if (!engine.has_imm && options.signal == SignalMode::Imm)
-        fail(Cause::Refused, "provider %s carries no immediate data: use --signal fence or fence-batch",
-             engine.fabric.provider_name());
-    map_memory(engine);
-    engine.fabric.register_memory(engine.memory, engine.memory_bytes());
+    for (Engine &one : engine.all())
+        open_one(one, fabric, options);
 }
 
 void record_identity(const Engine &engine, const Options &options) {
@@ -97,15 +129,10 @@ void record_identity(const Engine &engine, const Options &options) {
     if (options.late_ns[engine.rank] != 0) record_note("late", options.late_ns[engine.rank]);
 }
 
-void take_down(Engine &engine) {
-    size_t words = engine.word_index(engine.ranks, 0);
-    engine.fabric.close();
+void take_down(const Engine &engine) {
+    for (Engine &one : engine.all())
+        take_down_one(one);
     unmap(engine.memory, engine.memory_bytes());
-    unmap(engine.slots, engine.slot_count * sizeof(Slot));
-    unmap(engine.commands, engine.ring_capacity * sizeof(protocol::Command));
-    unmap(engine.ring_tail, CACHE_LINE);
-    unmap(engine.completed, engine.ranks * sizeof(uint64_t));
-    unmap(engine.told, words * sizeof(Told));
 }
 
 } // namespace efaprof::dispatch

@@ -21,7 +21,8 @@ public:
         if (bytes != 0) text[0] = 0;
     }
 
-    uint64_t head() const { return head_; } // number of the next command
+    // Number of the next command; of one of its rings, where it has several.
+    virtual uint64_t head(uint32_t /*proxy*/) const { return head_; }
 
 protected:
     Carrier() = default;
@@ -29,15 +30,16 @@ protected:
     uint64_t head_ = 0;
 };
 
-// The proxy path's: whoever empties the ring does the rest.
+// The proxy path's: whoever empties the rings does the rest.
 class RingCarrier final : public Carrier {
 public:
-    explicit RingCarrier(Engine &engine);
+    explicit RingCarrier(const Engine &engine);
     const char *take(protocol::Command &command, uint64_t t_enter) override;
+    uint64_t head(uint32_t proxy) const override { return rings_[proxy].head; }
 
 private:
-    Engine &engine_;
-    protocol::Producer ring_;
+    const Engine &engine_;
+    protocol::Producer rings_[protocol::MAX_PROXIES];
 };
 
 } // namespace efaprof::dispatch

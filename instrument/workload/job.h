@@ -39,7 +39,7 @@ struct Job {
     double ticks_per_ns;
     Stop stop;
     Barrier barrier;
-    Contact contacts[protocol::MAX_RANKS];
+    Contact contacts[protocol::MAX_PROXIES][protocol::MAX_RANKS];
     Result results[protocol::MAX_RANKS];
 };
 

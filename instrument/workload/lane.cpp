@@ -34,12 +34,14 @@ void Lane::set_timeout(uint32_t timeout_s) {
 
 void Lane::mark(const Place &place, StepKind kind) {
     place_ = place;
-    record_mark(efaprof_now(), place, static_cast<uint16_t>(kind), engine_.ring, carrier_.head());
+    uint64_t now = efaprof_now();
+    for (const Engine &one : engine_.all())
+        record_mark(now, place, static_cast<uint16_t>(kind), one.ring, carrier_.head(one.proxy));
 }
 
 void Lane::record_compute(efaprof_compute what, uint64_t begin, uint64_t end, uint64_t bytes) const {
     record_stage(EFAPROF_STAGE_COMPUTE, begin, end,
-                 {engine_.op_of(carrier_.head()), clip32(bytes), engine_.rank, static_cast<uint16_t>(what)});
+                 {engine_.op_of(carrier_.head(0)), clip32(bytes), engine_.rank, static_cast<uint16_t>(what)});
 }
 
 void Lane::put(const Transfer &transfer) {
@@ -92,8 +94,9 @@ void Lane::barrier() {
 void Lane::send_tails() {
     for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
         for (uint32_t channel = 0; channel < engine_.channels; channel++) {
-            bool is_fenced =
-                options_.signal == SignalMode::Fence || (options_.signal == SignalMode::FenceBatch && channel == 0);
+            bool is_fenced = options_.signal == SignalMode::Fence ||
+                             (options_.signal == SignalMode::FenceBatch &&
+                              protocol::is_first_of_ring(channel, engine_.proxies));
             signal(EFAPROF_CMD_SIGNAL, peer_after(i), channel, is_fenced);
         }
     }
@@ -114,10 +117,14 @@ void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uin
     if (++looks_ % CLOCK_LOOKS != 0 || efaprof_now() - begin < patience_) return;
     char oldest[160] = "";
     carrier_.describe_oldest(oldest, sizeof oldest);
+    uint64_t completed = 0, pushed = 0;
+    for (const Engine &one : engine_.all()) {
+        completed += one.completions.total;
+        pushed += carrier_.head(one.proxy);
+    }
     fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed%s",
          place_.step, place_.layer, options_.timeout_s, what, peer, channel,
-         static_cast<unsigned long long>(engine_.completions.total), static_cast<unsigned long long>(carrier_.head()),
-         oldest);
+         static_cast<unsigned long long>(completed), static_cast<unsigned long long>(pushed), oldest);
 }
 
 void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
@@ -127,7 +134,7 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
     for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
         uint32_t src = peer_after(i);
         for (uint32_t channel = first; channel <= last; channel++) {
-            const Told &told = engine_.told[engine_.word_index(src, channel)];
+            const Told &told = engine_.of(channel).told[engine_.word_index(src, channel)];
             while (protocol::load_acquire(&told.count) < phases_)
                 look(idle, begin, kind == WAIT_BARRIER ? "a barrier" : "a channel's tail", src, channel);
             if (told.t_sig >= release.t_sig)
@@ -137,11 +144,18 @@ void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {
     record_wait(kind, begin, end_after(release), place_, engine_.ring, release, idle.polls());
 }
 
+bool Lane::has_completed() const {
+    for (const Engine &one : engine_.all()) {
+        if (protocol::load_acquire(&one.completions.prefix) != carrier_.head(one.proxy)) return false;
+    }
+    return true;
+}
+
 uint32_t Lane::wait_completions() {
     uint64_t begin = efaprof_now();
     Idle idle;
     carrier_.announce();
-    while (protocol::load_acquire(&engine_.completions.prefix) != carrier_.head())
+    while (!has_completed())
         look(idle, begin, "its own writes", engine_.rank, 0);
     return idle.polls();
 }
@@ -150,10 +164,14 @@ void Lane::flush() {
     carrier_.announce();
     uint64_t begin = efaprof_now();
     uint32_t polls = wait_completions();
-    const Completions &completions = engine_.completions;
+    const Engine *last = &engine_; // whose ring let it go
+    for (const Engine &one : engine_.all()) {
+        if (one.completions.t_told > last->completions.t_told) last = &one;
+    }
+    const Completions &completions = last->completions;
     Release release = {engine_.rank, static_cast<uint16_t>(completions.last_channel), completions.last_seq,
                        completions.t_told};
-    record_wait(WAIT_FLUSH, begin, end_after(release), place_, engine_.ring, release, polls);
+    record_wait(WAIT_FLUSH, begin, end_after(release), place_, last->ring, release, polls);
 }
 
 void Lane::drain() {

@@ -64,6 +64,7 @@ private:
     void push(const protocol::Command &asked, uint64_t t_enter);
     void look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uint32_t channel);
     uint32_t wait_completions();
+    bool has_completed() const;
     void wait_signals(WaitKind kind, uint32_t first, uint32_t last);
     uint32_t peer_after(uint32_t i) const { return (engine_.rank + 1 + i) % engine_.ranks; }
 

@@ -114,8 +114,10 @@ private:
     }
 
     void remove_regions() const {
-        for (uint32_t rank = 0; rank < ranks(); rank++)
-            remove_region(job_.contacts[rank]);
+        for (uint32_t proxy = 0; proxy < job_.options.proxies; proxy++) {
+            for (uint32_t rank = 0; rank < ranks(); rank++)
+                remove_region(job_.contacts[proxy][rank]);
+        }
     }
 
     // A rank that a signal killed is the cause, whatever its peers noticed and said about it first.

@@ -24,7 +24,9 @@ constexpr const char *HELP =
     "  --compute-us N          time that stands for the rest of a layer\n"
     "  --signal MODE           imm, fence or fence-batch\n"
     "  --provider NAME         of libfabric: tcp, shm, efa, efa-direct, …\n"
-    "  --threads N             of a rank: 2 or 3; auto: 3 with at least 4 cores a rank\n"
+    "  --proxies N             rings of a rank, each with a proxy and an endpoint of its own; a channel keeps to one\n"
+    "  --threads N             of a rank: 2, or 3 with receiving threads beside the proxies; auto: 3 with two cores a\n"
+    "                          rank and two a proxy\n"
     "  --device cpu|cuda       where the kernel runs: a CPU thread (emulated) or a GPU\n"
     "  --dtype f32|bf16|fp8    of a token's elements; f32 on a CPU, bf16 or fp8 (with a scale per 128) on a GPU\n"
     "  --drain N               commands posted before completions get their turn\n"
@@ -170,6 +172,7 @@ void check_device(const Options &options) {
         if (options.is_pinned) refuse("--pin keeps threads near a GPU: add --device cuda");
         return;
     }
+    if (options.proxies > 1) refuse("--proxies %u: with --device cuda a rank has one", options.proxies);
     uint32_t unit = shape.element_bytes == 1 ? 128 : 8;
     if (shape.element_bytes == sizeof(float)) refuse("--device cuda moves --dtype bf16 or fp8");
     if (shape.hidden % unit != 0 || shape.hidden > 32768)
@@ -195,6 +198,11 @@ void check(const Options &options) {
     if (options.path == Path::Gdaki && strcmp(options.provider, "efa-direct") != 0)
         refuse("--path gdaki posts to an EFA device, not through provider %s: use --provider efa-direct",
                options.provider);
+    if (options.proxies > 1 && options.path == Path::Gdaki)
+        refuse("--proxies %u: on path gdaki the kernel posts by itself, there is no proxy", options.proxies);
+    if (options.proxies > shape.channels)
+        refuse("--proxies %u: a channel keeps to one of them, and there are %u channels", options.proxies,
+               shape.channels);
     if (options.posting.counts && options.signal == SignalMode::Imm)
         refuse("--completion counter reads no completion queue, where immediates arrive: use --signal fence");
     if (shape.topk > shape.experts)
@@ -228,6 +236,7 @@ enum Code {
     SEED,
     PROVIDER,
     THREADS,
+    PROXIES,
     RING,
     DEVICE,
     DTYPE,
@@ -266,6 +275,7 @@ constexpr option LONG_OPTIONS[] = {{"help", no_argument, nullptr, HELP_CODE},
                                    {"seed", required_argument, nullptr, SEED},
                                    {"provider", required_argument, nullptr, PROVIDER},
                                    {"threads", required_argument, nullptr, THREADS},
+                                   {"proxies", required_argument, nullptr, PROXIES},
                                    {"ring", required_argument, nullptr, RING},
                                    {"device", required_argument, nullptr, DEVICE},
                                    {"dtype", required_argument, nullptr, DTYPE},
@@ -324,6 +334,7 @@ void take(Options &options, int code, const char *text) {
     case SEED: options.seed = number("seed", text, 0, UINT64_MAX); break;
     case PROVIDER: options.provider = text; break;
     case THREADS: options.threads = strcmp(text, "auto") == 0 ? 0 : number32("threads", text, 2, 3); break;
+    case PROXIES: options.proxies = number32("proxies", text, 1, protocol::MAX_PROXIES); break;
     case DEVICE: options.device = device_of(text); break;
     case DTYPE: options.shape.element_bytes = element_bytes(text); break;
     case DRAIN: options.drain = number32("drain", text, 1, 1 << 20); break;

@@ -5,6 +5,7 @@
 
 #include "../gda/source.h"
 #include "../protocol/heap.h"
+#include "../protocol/rings.h"
 #include "../protocol/routing.h"
 
 namespace efaprof::dispatch {
@@ -42,7 +43,8 @@ struct Options {
     SignalMode signal = SignalMode::Imm;
     uint64_t seed = 1;
     const char *provider = "tcp";
-    uint32_t threads = 0;    // of a rank; 0: by the number of cores
+    uint32_t proxies = 1;    // of a rank, each with a ring
+    uint32_t threads = 0;    // of a rank with one proxy; 0: by the number of cores
     uint32_t ring = 1024;    // commands
     uint32_t window = 256;   // operations in flight
     uint32_t timeout_s = 60; // longest wait of a lane

@@ -21,10 +21,12 @@ uint64_t ticks(const Job &job, uint64_t ns) {
     return static_cast<uint64_t>(static_cast<double>(ns) * job.ticks_per_ns);
 }
 
-void connect(Engine &engine, Job &job) {
-    job.contacts[engine.rank] = engine.fabric.contact();
+void connect(const Engine &engine, Job &job) {
+    for (const Engine &one : engine.all())
+        job.contacts[one.proxy][one.rank] = one.fabric.contact();
     meet(job);
-    engine.fabric.connect(job.contacts, engine.ranks);
+    for (Engine &one : engine.all())
+        one.fabric.connect(job.contacts[one.proxy], one.ranks);
     meet(job);
 }
 
@@ -94,7 +96,7 @@ void report(Job &job, const Engine &engine, const LaneCounts &counts, uint64_t v
     result.lane = counts;
     result.verified = verified;
     result.wall_ns = static_cast<uint64_t>(static_cast<double>(wall) / job.ticks_per_ns);
-    result.threads = threads;
+    result.threads = threads == 1 ? 1 : 1 + (threads - 1) * engine.proxies;
     result.has_imm = engine.has_imm;
 }
 
@@ -139,7 +141,8 @@ void run_proxy(Job &job, Engine &engine) {
         RingCarrier ring(engine);
         run_steps(job, engine, ring, threads);
     }
-    __atomic_store_n(&engine.is_over, 1u, __ATOMIC_RELEASE);
+    for (Engine &one : engine.all())
+        __atomic_store_n(&one.is_over, 1u, __ATOMIC_RELEASE);
     others.join();
 }
 
@@ -153,9 +156,9 @@ void run_gdaki(Job &job, Engine &engine) {
     GdaQueuePair pair;
     if (job.options.is_pinned) pin_to_gpu(engine.rank);
     open_queues(engine, job.options, pair);
-    job.contacts[engine.rank] = pair.contact();
+    job.contacts[0][engine.rank] = pair.contact();
     meet(job);
-    pair.connect(job.contacts, engine.ranks, engine.rank);
+    pair.connect(job.contacts[0], engine.ranks, engine.rank);
     meet(job);
     record_identity(engine, job.options);
     char note[128];
@@ -181,8 +184,9 @@ void run_rank(Job &job, uint32_t rank) {
     prctl(PR_SET_TIMERSLACK, 1ul, 0ul, 0ul, 0ul); // waits of some 100 µs are to end on time
     set_stop(&job.stop, rank);
     efaprof_set_producer("dispatch");
-    static Engine engine; // zeroed, and far too large for a stack's taste
-    set_up(engine, job.options, job.ticks_per_ns, rank);
+    static Engine engines[protocol::MAX_PROXIES]; // zeroed, and far too large for a stack's taste
+    Engine &engine = engines[0];
+    set_up(engines, job.options, job.ticks_per_ns, rank);
     if (job.options.path == Path::Gdaki)
         run_gdaki(job, engine);
     else

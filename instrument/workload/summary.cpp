@@ -84,18 +84,20 @@ void print_summary(const Job &job) {
     double step_us = static_cast<double>(totals.wall_ns) / 1e3 / options.steps;
     if (!options.is_json) {
         if (options.device == Device::Cuda) print_gpu(job);
-        printf("%u ranks over %s (%s), %u threads a rank: %u steps of %u layers, %.1f us a step; %" PRIu64
+        char proxies[32] = "";
+        if (options.proxies > 1) snprintf(proxies, sizeof proxies, "%u proxies and ", options.proxies);
+        printf("%u ranks over %s (%s), %s%u threads a rank: %u steps of %u layers, %.1f us a step; %" PRIu64
                " operations; all %" PRIu64 " tokens verified\n",
-               options.shape.ranks, first.provider, signal_name(options.signal), first.threads, options.steps,
+               options.shape.ranks, first.provider, signal_name(options.signal), proxies, first.threads, options.steps,
                options.layers, step_us, totals.operations, totals.verified);
         return;
     }
-    printf("{\"ranks\": %u, \"provider\": \"%s\", \"signal\": \"%s\", \"immediate\": %s, \"threads\": %u, "
+    printf("{\"ranks\": %u, \"provider\": \"%s\", \"signal\": \"%s\", \"immediate\": %s, \"threads\": %u, \"proxies\": %u, "
            "\"layers\": %u, \"steps\": %u, \"warmup\": %u, \"wall_ns\": %" PRIu64 ", \"step_us\": %.3f, "
            "\"operations\": {\"put\": %" PRIu64 ", \"notify\": %" PRIu64 ", \"signal\": %" PRIu64
            ", \"barrier\": %" PRIu64 "}, \"verified_tokens\": %" PRIu64,
            options.shape.ranks, first.provider, signal_name(options.signal), first.has_imm ? "true" : "false",
-           first.threads, options.layers, options.steps, options.warmup, totals.wall_ns, step_us, totals.puts,
+           first.threads, options.proxies, options.layers, options.steps, options.warmup, totals.wall_ns, step_us, totals.puts,
            totals.notifies, totals.signals, totals.barriers, totals.verified);
     if (totals.checksum != 0) printf(", \"checksum\": \"%016" PRIx64 "\"", totals.checksum);
     if (options.device == Device::Cuda) print_gpu_json(job);

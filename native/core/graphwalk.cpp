@@ -17,10 +17,18 @@ struct Frame {
 };
 enum : uint8_t { UNSEEN, OPEN, CLOSED };
 
+// Where a return says which one its NIC sent before: it leaves later.
+int32_t *sent_before(const efaprof_graph &graph, uint32_t node) {
+    if (graph.sent_before == nullptr || graph.service_ns == nullptr) return nullptr;
+    const uint64_t sent = node - static_cast<uint64_t>(graph.return_stage) * graph.operations;
+    return sent < graph.operations ? &graph.sent_before[sent] : nullptr;
+}
+
 // The edge's place, or null past the last one.
 int32_t *edge(efaprof_graph &graph, const Frame &frame) {
     if (frame.next == 0) return &graph.before[frame.node];
     if (frame.next == 1) return &graph.also[frame.node];
+    if (int32_t *sent = sent_before(graph, frame.node)) return frame.next == 2 ? sent : nullptr;
     Range more = gate_edges(graph, frame.node);
     uint64_t at = more.first + (frame.next - 2);
     return at < more.last ? &graph.gate_also[at] : nullptr;
@@ -29,7 +37,9 @@ int32_t *edge(efaprof_graph &graph, const Frame &frame) {
 // Nothing that a node other than a gate follows is still to be put.
 bool is_ready(const efaprof_graph &graph, uint32_t node, const uint8_t *state) {
     auto is_put = [&](int32_t from) { return from < 0 || state[from] == CLOSED; };
-    return node < graph.gate_base && is_put(graph.before[node]) && is_put(graph.also[node]);
+    const int32_t *sent = sent_before(graph, node);
+    return node < graph.gate_base && is_put(graph.before[node]) && is_put(graph.also[node]) &&
+           (sent == nullptr || is_put(*sent));
 }
 
 uint64_t order_from(efaprof_graph &graph, uint32_t root, uint8_t *state, Frame *stack, uint32_t *order,

@@ -284,10 +284,18 @@ private:
         const uint64_t sent = operation(at);
         recorded_departs_[sent] = cells_[at].time;
         departs_[sent] = cells_[at].times;
-        if (graph_.starts_ring[sent] != 0) return;
-        recorded_departs_[sent] = after(recorded_departs_[sent - 1], recorded_departs_[sent], sent);
+        const int64_t before = sent_before(sent);
+        if (before < 0) return;
+        recorded_departs_[sent] = after(recorded_departs_[before], recorded_departs_[sent], sent);
         for (int lane = 0; lane < N; lane++)
-            departs_[sent][lane] = after(departs_[sent - 1][lane], departs_[sent][lane], sent);
+            departs_[sent][lane] = after(departs_[before][lane], departs_[sent][lane], sent);
+    }
+    // The operation that the NIC sent before; -1: none.
+    int64_t sent_before(uint64_t sent) const {
+        if (graph_.sent_before == nullptr)
+            return graph_.starts_ring[sent] != 0 ? -1 : static_cast<int64_t>(sent) - 1;
+        const int32_t node = graph_.sent_before[sent];
+        return node < 0 ? -1 : node - static_cast<int64_t>(graph_.return_stage) * static_cast<int64_t>(graph_.operations);
     }
     Time after(Time before, Time own, uint64_t sent) const {
         if (before == NONE || own == NONE) return own;

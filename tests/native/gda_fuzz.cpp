@@ -243,7 +243,7 @@ void run_case(uint64_t seed, uint32_t spoiled) {
     job->options.seed = seed;
     for (uint32_t rank = 0; rank < RANKS; rank++) {
         memset(static_cast<void *>(&engines[rank]), 0, sizeof(Engine));
-        set_up(engines[rank], job->options, job->ticks_per_ns, rank);
+        set_up(&engines[rank], job->options, job->ticks_per_ns, rank);
         map_memory(engines[rank]);
         engines[rank].has_imm = true;
         device.memory[rank] = engines[rank].memory;

@@ -36,6 +36,8 @@ gpu::PostStamp posted(uint64_t number, uint64_t done) {
 int main() {
     static Engine engine; // zeroed
     engine.rank = engine.ring = 1;
+    engine.proxies = 1;
+    engine.of_rank = &engine;
     engine.ranks = 3;
     engine.channels = 2;
     engine.has_imm = true;

@@ -53,6 +53,8 @@ struct Maker {
 int main() {
     static Engine engine; // zeroed
     engine.rank = engine.ring = 1;
+    engine.proxies = 1;
+    engine.of_rank = &engine;
     engine.ranks = 3;
     engine.channels = 2;
     Journal journal = {};

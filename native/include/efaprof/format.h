@@ -186,6 +186,9 @@ struct efaprof_stage {
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_stage, 32);
 #define EFAPROF_SEQ_MASK 0xFFFFFFFFFFFFull /* of `op` */
+// A rank has one command ring or several, each with a proxy and sequences of its own: ring i of rank r has the number
+// EFAPROF_RINGS_APART·i + r. A channel keeps to one of them, and ring i of a rank talks to ring i of the others.
+#define EFAPROF_RINGS_APART 256u
 
 // POST, 2 slots: an operation whose work queue entry a kernel wrote by itself, in place of its stages from KERNEL to
 // LIBFABRIC; NIC begins where it ended. The first slot is laid out as a STAGE's. Its parts abut and sum to dur:
@@ -323,7 +326,8 @@ struct efaprof_tick {
 EFAPROF_ASSERT_SIZE(struct efaprof_tick, 32);
 
 // MARK, 1 slot: from first_seq on, commands of this ring belong to (step, layer, phase). A phase ends at the
-// next mark of its ring, a step at the next STEP mark; one STEP mark stands after the last step.
+// next mark of its ring, a step at the next STEP mark; one STEP mark stands after the last step. A rank with several
+// rings marks all of them at one time.
 struct efaprof_mark {
     struct efaprof_head h; // x: kind of step (0 decode, 1 prefill, 2 mixed, 3 warm-up: not to be counted)
     uint32_t step;

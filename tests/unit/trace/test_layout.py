@@ -44,6 +44,7 @@ def expressions() -> dict[str, int]:
         "EFAPROF_HEADER_BYTES": layout.HEADER_BYTES,
         "EFAPROF_NAME_MAX": layout.NAME_MAX,
         "EFAPROF_CQ_MAX": layout.CQ_MAX,
+        "EFAPROF_RINGS_APART": layout.RINGS_APART,
         "EFAPROF_OBJ_CLOSED": layout.CLOSED,
         "EFAPROF_CQ_IDLE": layout.CQ_IDLE,
     }
