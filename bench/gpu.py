@@ -149,6 +149,31 @@ def switches() -> None:
             row(f"switch: {label}", f"{on:.2f} µs dispatch p50", against)
 
 
+def dense() -> None:
+    """The control arm at the shape of two ranks, and with a proxy: NCCL where every rank has a GPU, else gloo."""
+    shape = ["--device", "cuda", "--dtype", "bf16", "--ranks", "2", "--layers", "2", "--tokens", "8",
+             "--hidden", "7168",
+             "--steps", "100", *MODEL]  # fmt: skip
+    arms = {"dense": ["--path", "dense"], "proxy": ["--provider", "shm"]}
+    times: dict[str, list[float]] = {arm: [] for arm in arms}
+    provider = ""
+    for _ in range(TURNS):
+        for arm, words in arms.items():
+            ended = run([sys.executable, "-m", "efaprof", "bench", "dispatch", *words, *shape, "--json", "--no-record"])
+            if ended.code != 0:
+                row(f"dense arm: {arm}", "FAILED", "", ended.last_words)
+                return
+            times[arm].append(ended.summary["step_us"])
+            provider = ended.summary["provider"] if arm == "dense" else provider
+    ratios = sorted(a / b for a, b in zip(times["dense"], times["proxy"], strict=True))
+    row(
+        f"dense arm: 2 ranks over {provider}, every token verified",
+        f"{median(times['dense']):.0f} µs a step",
+        f"× {median(ratios):.3f} ({ratios[0]:.2f} … {ratios[-1]:.2f}) of {median(times['proxy']):.0f} µs with a proxy",
+        "its compute is a wait of the host, the proxy arm's a kernel",
+    )
+
+
 def recorded(folder: Path, options: list[str], provider: str) -> tuple[Ended, Path]:
     """A recorded run, on an emulated device where the provider needs one."""
     target = folder / "run"
@@ -284,6 +309,7 @@ def main() -> int:
             ("efa", lambda: emulated_device(Path(folder))),
             ("gdaki", lambda: posting(Path(folder))),
             ("switches", switches),
+            ("dense", dense),
         ):
             if not asked or name in asked:
                 section()

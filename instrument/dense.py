@@ -67,6 +67,10 @@ class Dense:
         mine = sums.new_empty((options.tokens, options.hidden))
         return self._together(_reduce_scatter, "reduce-scatter", (layer, _SCATTER), mine, sums)[:tokens]
 
+    def verified(self, tokens: int) -> None:
+        """Say in the records that so many tokens were compared with what they must be so far, and were right."""
+        self._records.verified(tokens)
+
     def close(self) -> None:
         """End the last step in the records."""
         self._records.close()
@@ -145,6 +149,9 @@ class _Nothing:
         """Nothing."""
 
     def leave(self, size: int) -> None:
+        """Nothing."""
+
+    def verified(self, tokens: int) -> None:
         """Nothing."""
 
     def close(self) -> None:

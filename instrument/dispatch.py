@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ INJECTABLE = (Layer.KERNEL, Layer.RING, Layer.PROXY, Layer.LIBFABRIC, Layer.NIC,
 POSTED_INJECTABLE = (Layer.KERNEL, Layer.NIC, Layer.RX)
 POSTED_PROVIDER = "efa-direct"
 MOST_PROXIES = 8  # of a rank
+DENSE_PROVIDERS = ("auto", "gloo", "nccl")  # of path dense: torch.distributed's backends
 DEVICE_PROVIDERS = ("efa", "efa-direct")  # they post to a device; the others stay on this host
 
 
@@ -133,8 +135,13 @@ class DispatchOptions:
     def __post_init__(self) -> None:
         """Refuse what does not exist yet, and what contradicts itself."""
         self._check_proxies()
-        if self.path not in (DispatchPath.PROXY, DispatchPath.GDAKI):
-            raise UsageError(f"--path {self.path} is not there yet", hint="use --path proxy or gdaki")
+        if self.path is DispatchPath.LIBFABRIC:
+            raise UsageError(
+                "--path libfabric is what any recorded program does, not a workload of ours",
+                hint="use --path proxy, gdaki or dense",
+            )
+        if self.path is DispatchPath.DENSE:
+            self._check_dense()
         self._check_posting()
         dtype_for(self.device, self.dtype)
         if self.device != "cpu" and self.is_posted:
@@ -157,6 +164,17 @@ class DispatchOptions:
                 f"--proxies {self.proxies}: a channel keeps to one of them, and there are {self.channels} channels",
                 hint=f"use --channels {self.proxies} or more",
             )
+
+    def _check_dense(self) -> None:
+        if self.provider not in DENSE_PROVIDERS:
+            raise UsageError(
+                f"--path dense is torch's collectives, not libfabric's provider {self.provider}",
+                hint=f"use --provider {' or '.join(DENSE_PROVIDERS)}, or leave it out",
+            )
+        if self.inject or self.tuning != AS_USUAL:
+            raise UsageError("--path dense has no operations of ours to slow or to tune", hint="use --path proxy")
+        if self.dtype == "fp8":
+            raise UsageError("collectives do not move fp8 with its scales", hint="use --dtype bf16")
 
     def _check_posting_kernel(self) -> None:
         for injection in self.inject:
@@ -188,7 +206,9 @@ class DispatchOptions:
             )
 
     def arguments(self) -> list[str]:
-        """Arguments of efaprof-dispatch."""
+        """Arguments of the path's program."""
+        if self.path is DispatchPath.DENSE:
+            return self._dense_arguments()
         numbers = ("ranks", "layers", "tokens", "hidden", "topk", "experts", "channels", "steps", "warmup", "seed",
                    "ring", "window")  # fmt: skip
         words = [word for name in numbers for word in (f"--{name}", str(getattr(self, name)))]
@@ -204,8 +224,22 @@ class DispatchOptions:
             words += ["--late", f"{lateness.rank}={lateness.delay_ns}ns"]
         return words
 
+    def _dense_arguments(self) -> list[str]:
+        numbers = ("ranks", "layers", "tokens", "hidden", "topk", "experts", "steps", "warmup", "seed", "compute_us")
+        words = [word for name in numbers for word in (f"--{name.replace('_', '-')}", str(getattr(self, name)))]
+        words += ["--device", self.device, "--dtype", self.dtype, "--provider", self.provider]
+        return words + [word for one in self.late for word in ("--late", f"{one.rank}={one.delay_ns}ns")]
+
+    def command(self) -> tuple[str, ...]:
+        """The program that runs it, with its arguments."""
+        if self.path is DispatchPath.DENSE:
+            return (sys.executable, "-m", "efaprof.instrument.dense_job", *self.arguments())
+        return (str(binary()), *self.arguments())
+
     def emulated(self) -> tuple[str, ...]:
         """What of the path is not the real thing, for the manifest."""
+        if self.path is DispatchPath.DENSE:  # the ranks say what their wire is
+            return ("compute: the host waits",)
         kernel = emulated(self.device)
         return (
             (kernel,) if self.provider in DEVICE_PROVIDERS else (kernel, f"nic: provider {self.provider} on one host")
@@ -256,6 +290,8 @@ class DispatchOptions:
             experts_per_rank=self.experts // self.ranks,
         ).sum(axis=0)  # fmt: skip
         peers = (self.ranks - 1) * self.layers
+        if self.path is DispatchPath.DENSE:  # to every peer, a gather and a scatter a layer
+            return [OperationCounts(signal=2 * peers)] * self.ranks
         return [
             OperationCounts(
                 # Tokens go out to their experts' ranks; what came in goes back, summed.

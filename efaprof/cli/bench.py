@@ -17,6 +17,7 @@ from efaprof.cli.talk import Quiet
 from efaprof.errors import EfaprofError, RecordError, UsageError
 from efaprof.instrument.device import Tuning, dtype_for
 from efaprof.instrument.dispatch import (
+    DENSE_PROVIDERS,
     DEVICE_PROVIDERS,
     MOST_PROXIES,
     POSTED_PROVIDER,
@@ -27,7 +28,6 @@ from efaprof.instrument.dispatch import (
     Posting,
     QueueSource,
     SignalMode,
-    binary,
 )
 from efaprof.report.progress import is_hushed
 from efaprof.session.options import RecordOptions
@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
 def dispatch(
     provider: Annotated[
-        str | None, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …  [default: tcp; gdaki: efa-direct]")
+        str | None, typer.Option(help="Provider: tcp, shm, efa, efa-direct, …; dense: gloo, nccl.")
     ] = None,
     path: Annotated[DispatchPath, typer.Option(help="How operations reach the NIC.")] = _DEFAULTS.path,
     device: Annotated[
@@ -114,7 +114,7 @@ def dispatch(
 
     Each rank is a process; its kernel is emulated by a CPU thread, or runs on a GPU (--device cuda); its ring, proxy
     and remote writes are real. With --path gdaki that thread posts work queue entries to the device itself:
-    docs/gdaki.md.
+    docs/gdaki.md. --path dense is the control arm: all-gather and reduce-scatter of torch.distributed.
     """
     options = DispatchOptions(
         path=path, device=device, dtype=dtype_for(device, dtype), provider=provider or _provider(path),
@@ -131,7 +131,7 @@ def dispatch(
         flags = {"--force": force, "--no-record": no_record, "--json": as_json, "--quiet": quiet}
         more = ["-o", str(target), *(["--libfabric", str(libfabric)] if libfabric else [])]
         _emulate(options, emulate, [*more, *(flag for flag, is_set in flags.items() if is_set)])
-    argv = (str(binary()), *options.arguments(), *(["--json"] if as_json else []))
+    argv = (*options.command(), *(["--json"] if as_json else []))
     chosen = libfabric.absolute() if libfabric else offering_of(options.provider)
     if no_record:
         run_bare(argv, chosen)
@@ -139,7 +139,8 @@ def dispatch(
 
 
 def _provider(path: DispatchPath) -> str:
-    return POSTED_PROVIDER if path is DispatchPath.GDAKI else _DEFAULTS.provider
+    own = {DispatchPath.GDAKI: POSTED_PROVIDER, DispatchPath.DENSE: DENSE_PROVIDERS[0]}
+    return own.get(path, _DEFAULTS.provider)
 
 
 def offering_of(provider: str) -> Path | None:

@@ -98,6 +98,11 @@ void efaprof_bulk_leave(efaprof_bulk *bulk, uint32_t bytes) {
     bulk->since = end;
 }
 
+void efaprof_bulk_verified(const efaprof_bulk * /*bulk*/, uint64_t tokens) {
+    record_counter("verify.tokens", static_cast<int64_t>(tokens), COUNT);
+    record_counter("verify.mismatches", 0, COUNT);
+}
+
 void efaprof_bulk_close(efaprof_bulk *bulk) {
     if (bulk == nullptr) return;
     efaprof_bulk_begin_step(bulk, bulk->place.step + 1, EFAPROF_MOE_PAUSE);

@@ -29,6 +29,8 @@ EFAPROF_MOE_API void efaprof_bulk_end_step(struct efaprof_bulk *bulk);
 EFAPROF_MOE_API void efaprof_bulk_enter(struct efaprof_bulk *bulk, uint32_t layer, int phase);
 /* `bytes`: what this rank has sent to each peer. */
 EFAPROF_MOE_API void efaprof_bulk_leave(struct efaprof_bulk *bulk, uint32_t bytes);
+/* The caller has compared so many tokens with what they must be, from the start on; all were right. */
+EFAPROF_MOE_API void efaprof_bulk_verified(const struct efaprof_bulk *bulk, uint64_t tokens);
 /* Ends the last step. */
 EFAPROF_MOE_API void efaprof_bulk_close(struct efaprof_bulk *bulk);
 

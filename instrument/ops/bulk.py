@@ -22,6 +22,7 @@ void efaprof_bulk_begin_step(struct efaprof_bulk *bulk, uint32_t step, int kind)
 void efaprof_bulk_end_step(struct efaprof_bulk *bulk);
 void efaprof_bulk_enter(struct efaprof_bulk *bulk, uint32_t layer, int phase);
 void efaprof_bulk_leave(struct efaprof_bulk *bulk, uint32_t bytes);
+void efaprof_bulk_verified(const struct efaprof_bulk *bulk, uint64_t tokens);
 void efaprof_bulk_close(struct efaprof_bulk *bulk);
 uint32_t efaprof_moe_version(void);
 """)
@@ -54,6 +55,10 @@ class BulkRecords:
     def leave(self, size: int) -> None:
         """It has come back; `size` bytes went to each peer."""
         self._lib.efaprof_bulk_leave(self._bulk, size)
+
+    def verified(self, tokens: int) -> None:
+        """So many tokens have been compared so far, and were right."""
+        self._lib.efaprof_bulk_verified(self._bulk, tokens)
 
     def close(self) -> None:
         """End the last step; the second time nothing happens."""

@@ -78,7 +78,9 @@ def test_a_run_that_is_refused_replaces_none(tmp_path):
     [
         (["--path", "gdaki", "--provider", "tcp"], "--path gdaki posts to an EFA device"),
         (["--batch", "4"], "only a kernel that posts by itself has such queues"),
-        (["--path", "dense"], "--path dense is not there yet"),
+        (["--path", "libfabric"], "--path libfabric is what any recorded program does"),
+        (["--path", "dense", "--provider", "tcp"], "--path dense is torch's collectives, not libfabric's provider tcp"),
+        (["--path", "dense", "--inject", "nic=1us"], "--path dense has no operations of ours to slow"),
         (["--device", "gpu"], "--device gpu is no device"),
         (["--dtype", "bf16"], "--device cpu does not move --dtype bf16"),
         (["--device", "cuda", "--dtype", "f32"], "--device cuda does not move --dtype f32"),

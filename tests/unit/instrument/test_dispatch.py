@@ -13,6 +13,7 @@ from efaprof.instrument.dispatch import (
     Completion,
     DispatchOptions,
     Injection,
+    Lateness,
     OperationCounts,
     Posting,
     QueueSource,
@@ -34,12 +35,16 @@ def test_arguments_name_every_option_of_the_program():
     assert "auto" in DispatchOptions().arguments()
 
 
-@pytest.mark.parametrize(
-    ("options", "word"), [({"path": DispatchPath.DENSE}, "dense")],
-)  # fmt: skip
-def test_what_is_not_there_yet_is_refused_by_name(options, word):
-    with pytest.raises(UsageError, match=f"{word} is not there yet"):
-        DispatchOptions(**options)
+def test_the_dense_path_is_told_only_what_means_something_to_it():
+    options = DispatchOptions(path=DispatchPath.DENSE, provider="auto", ranks=3, experts=12, late=(Lateness(1, 5_000),))
+    words = options.arguments()
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    assert (given["--ranks"], given["--provider"], given["--late"]) == ("3", "auto", "1=5000ns")
+    assert "--ring" not in given
+    assert "--window" not in given
+    # To each peer a gather and a scatter a layer, whatever the routing says.
+    assert {counts.total for counts in options.step_counts(7)} == {2 * 2 * options.layers}
+    assert DispatchOptions.from_fingerprint(json.loads(json.dumps(options.fingerprint()))) == options
 
 
 POSTED: dict[str, Any] = {"path": DispatchPath.GDAKI, "provider": "efa-direct"}
