@@ -17,6 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from efaprof.analyzers.batches import t_quantile
+from efaprof.report.gpu_times import gpu_times, times_lines
 from efaprof.session import host
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
@@ -56,29 +57,12 @@ def count(tables: Tables, kind: str) -> int:
     return tables.device_work.filter(pl.col("kind") == kind).select(pl.len()).collect().item()
 
 
-def lateness(tables: Tables) -> str:
-    """How device time stands to the calls that launched it: what begins before its call shows the clocks' error."""
-    calls = tables.spans.filter(pl.col("correlation") > 0).select(
-        "process", pl.col("correlation").cast(pl.UInt32), call_ns="begin_ns"
-    )
-    after_us = (
-        tables.device_work.join(calls, on=["process", "correlation"])
-        .select(after_us=(pl.col("begin_ns") - pl.col("call_ns")) / 1000)
-        .collect()["after_us"]
-    )
-    if not len(after_us):
-        return "no device time with a call of its own"
-    early = int((after_us < 0).sum())
-    after = f"lowest {after_us.min():.1f}, median {after_us.median():.1f} µs after it"
-    return f"{early} of {len(after_us)} began before their call; {after}"
-
-
 def cost(folder: Path, cuda: str, asked: argparse.Namespace) -> None:
     """A row of the table: speed, and what the last recorded run holds."""
     speed = interval(ratios(folder, cuda, asked))
     tables = open_tables(open_run(folder))
     seen = f"{count(tables, 'graph'):>9}{count(tables, 'kernel'):>9}"
-    print(f"{cuda:<10}{speed:>28}{seen}  {lateness(tables)}", flush=True)
+    print(f"{cuda:<10}{speed:>28}{seen}  {'; '.join(times_lines(gpu_times(tables)))}", flush=True)
 
 
 def conflict(folder: Path, tokens: int) -> None:
@@ -101,7 +85,7 @@ def main() -> None:
     asked = parser.parse_args()
     machine = host.describe()
     print(f"{machine.cpu_model}, {machine.cpus} cores; {asked.tokens} graph replays a run, A B B A {asked.pairs} times")
-    print(f"{'--cuda':<10}{'speed, recorded / bare':>28}{'graphs':>9}{'kernels':>9}  device time against its calls")
+    print(f"{'--cuda':<10}{'speed, recorded / bare':>28}{'graphs':>9}{'kernels':>9}  times of the GPU against calls")
     with tempfile.TemporaryDirectory() as scratch:
         folder = asked.output or Path(scratch, "run")
         for cuda in asked.cuda.split(","):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from efaprof.analyzers.device_clock import device_clocks
 from efaprof.analyzers.steps import asked_pattern, find_steps
 from efaprof.export.dispatch import DispatchSource
 from efaprof.export.perfetto.tracks import ClockReading
@@ -98,6 +99,18 @@ def _facts(manifest: Manifest, tables: Tables) -> dict[str, Fact]:
         "probes off": ", ".join(probe.name for probe in manifest.probes if probe.state is not ProbeState.ON),
         "warnings": "; ".join((*manifest.warnings, *tables.facts.warnings())),
         "clock error (ns)": tables.facts.clock_error_ns,
+        **_times_of_gpus(tables),
         "records dropped": losses.dropped,
     }
     return {name: value for name, value in facts.items() if value != ""}
+
+
+def _times_of_gpus(tables: Tables) -> dict[str, Fact]:
+    """How far they may be off: what could be added to all of them, by what launched and what waited."""
+    pids = dict(tables.processes.select("process", "pid").rows())
+    return {
+        f"shift of times of GPU {one.device} in {pids[one.process]} (ns)": " to ".join(
+            "?" if bound is None else str(bound) for bound in (one.bounds.lowest_ns, one.bounds.highest_ns)
+        )
+        for one in device_clocks(tables)
+    }

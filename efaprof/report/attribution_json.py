@@ -12,6 +12,7 @@ from efaprof.analyzers.by import By
 from efaprof.analyzers.recorded import COMM_ACTIVE
 from efaprof.report import decode_json
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
+from efaprof.report.gpu_times import times_document
 from efaprof.report.host_report import host_document
 from efaprof.report.self_cost import self_cost_document
 from efaprof.report.signature_sections import signature_document, signature_keys
@@ -46,6 +47,7 @@ def attribution_document(report: AttributionReport) -> dict[str, Any]:
         "conservation_error_ns": None,
         "clock_error_ns": report.clock_error_ns,
         "clock_clip_ns": 0,
+        "gpu_times": times_document(report.gpu_times),
         "overlap_clip_ns": recorded.overlap_clip_ns,
         "drops": recorded.dropped,
         "unmatched": recorded.unexplained,

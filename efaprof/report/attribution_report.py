@@ -15,6 +15,7 @@ from efaprof.errors import NothingToAnalyse, TraceError
 from efaprof.report import units
 from efaprof.report.annotated_report import annotated_section
 from efaprof.report.decode_report import decode_section
+from efaprof.report.gpu_times import GpuTimes, gpu_times, times_warnings
 from efaprof.report.host_report import host_section
 from efaprof.report.job import has_marks, why_no_job
 from efaprof.report.nic_words import movement_words
@@ -83,6 +84,7 @@ class AttributionReport:
     warnings: tuple[str, ...]
     self_cost: SelfCost | None = None  # of recording, from above
     host: HostSection | None = None  # of a single run with sampled Python stacks
+    gpu_times: tuple[GpuTimes, ...] = ()  # of runs in which GPUs were seen to work
 
     @property
     def clock_error_ns(self) -> int:
@@ -116,6 +118,7 @@ def report_on(
     if not recorded.everything and steps is None:
         raise _nothing(runs)
     first, _ = runs[0]
+    times = tuple(one for _, tables in runs for one in gpu_times(tables))
     return AttributionReport(
         run=_run_section(runs, recorded, steps),
         method=steps.decode.split.method if steps else PER_OPERATION,
@@ -125,9 +128,10 @@ def report_on(
         segmentation=segment(runs[0][1].ops) if steps is None and len(runs) == 1 else None,
         verdict=steps.decode.verdict if steps else decide({}),
         next_command=f"efaprof open {first.path}",
-        warnings=tuple(_warnings(runs, recorded, steps)),
+        warnings=(*_warnings(runs, recorded, steps), *times_warnings(times)),
         self_cost=self_cost(runs, recorded, steps),
         host=host_section(*runs[0], steps.found if steps else None) if len(runs) == 1 else None,
+        gpu_times=times,
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from efaprof.analyzers.by import By
 from efaprof.report import decode_sections, units
 from efaprof.report.attribution_report import DELIVERY, NO_STEPS
+from efaprof.report.gpu_times import times_error
 from efaprof.report.host_report import host_sections
 from efaprof.report.nic_words import movement_words
 from efaprof.report.sections import LEGEND, Notes, Section, Table
@@ -79,6 +80,7 @@ def _quality(report: AttributionReport) -> Notes:
         f"drops {units.whole(recorded.dropped)} {MEASURED}",
         f"unexplained {units.whole(sum(recorded.unexplained.values()))} {DERIVED}",
         f"clock ±{units.duration(report.clock_error_ns)} {DERIVED}",
+        *([f"times of GPUs {times_error(report.gpu_times)} {DERIVED}"] if report.gpu_times else []),
         f"emulated: {', '.join(report.run.emulated) or units.NONE}",
     )
     cost = [words] if (words := self_cost_words(report.self_cost)) else []

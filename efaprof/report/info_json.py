@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from efaprof.report.gpu_times import times_document
 from efaprof.trace.layout import HEADER_BYTES, SLOT_BYTES
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def info_document(report: InfoReport) -> dict[str, Any]:
         "drops": facts.losses.dropped if facts else 0,
         "losses": asdict(facts.losses) if facts else None,
         "clock_error_ns": facts.clock_error_ns if facts else None,
+        "gpu_times": times_document(report.gpu_times),
         "length_ns": facts.last_ns - facts.first_ns if facts else None,
         "sizes": {"raw_bytes": report.raw_bytes, "derived_bytes": report.derived_bytes},
         "notes": [asdict(note) for note in facts.notes] if facts else [],

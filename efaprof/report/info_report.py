@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from efaprof.analyzers.outcomes import Outcomes, outcomes
 from efaprof.errors import TraceError
 from efaprof.report.attribution_report import run_warnings
+from efaprof.report.gpu_times import GpuTimes, gpu_times, times_warnings
 from efaprof.trace.rawfile import RawFile, open_raw
 from efaprof.trace.survey import is_kept
 
@@ -32,6 +33,7 @@ class InfoReport:
     threads: int
     facts: Facts | None  # None: nothing was recorded
     outcomes: Outcomes
+    gpu_times: tuple[GpuTimes, ...]
     warnings: tuple[str, ...]
 
 
@@ -40,7 +42,9 @@ def info_on(run: Run, tables: Tables | None) -> InfoReport:
     files = [path for path in run.path.iterdir() if path.is_file() and not path.name.startswith(".")]
     derived = [path for path in files if path.suffix in {".parquet", ".pftrace", ".gz"} or path.name in _DERIVED]
     facts = tables.facts if tables is not None else None
-    warnings = [*run_warnings(run.manifest, facts), *([] if facts is not None else ["nothing was recorded"])]
+    times = gpu_times(tables) if tables is not None else ()
+    nothing = [] if facts is not None else ["nothing was recorded"]
+    warnings = [*run_warnings(run.manifest, facts), *times_warnings(times), *nothing]
     processes = tables.processes.select("comm", "pid", "producer").rows() if tables is not None else []
     return InfoReport(
         run=run,
@@ -51,6 +55,7 @@ def info_on(run: Run, tables: Tables | None) -> InfoReport:
         threads=tables.threads.height if tables is not None else 0,
         facts=facts,
         outcomes=outcomes(tables) if tables is not None else EMPTY,
+        gpu_times=times,
         warnings=tuple(warnings),
     )
 

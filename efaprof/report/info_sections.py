@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from efaprof.report import units
+from efaprof.report.gpu_times import times_lines
 from efaprof.report.sections import Notes, Section, Table
 from efaprof.trace.layout import HEADER_BYTES, SLOT_BYTES
 
@@ -30,6 +31,8 @@ def info_sections(report: InfoReport) -> list[Section]:
     sections: list[Section] = [_run(report), _probes(report.run.manifest)]
     if report.facts is not None:
         sections += [_records(report.facts), _rings(report), _outcomes(report)]
+        if report.gpu_times:
+            sections.append(Notes("times of GPUs", times_lines(report.gpu_times)))
         if report.facts.notes:
             sections.append(Notes("notes", tuple(f"{note.text} ({note.value})" for note in report.facts.notes)))
     if report.warnings:

@@ -29,7 +29,7 @@ def device_work(window: Window, survey: Survey) -> pl.DataFrame:
             "process": np.full(len(body), part.loaded.ring.process), "device": body["x"], "stream": body["stream"],
             "kind": _kinds((kind & 0xFF).astype(np.uint16)), "name": names_of(survey, body["name"]),
             "begin_ns": np.minimum(begin, time_ns), "end_ns": time_ns, "correlation": body["correlation"],
-            "graph": body["graph"], "bytes": body["bytes"],
+            "graph": body["graph"], "bytes": body["bytes"], "context": body["context"],
         }  # fmt: skip
         null = {"name": body["name"] == 0, "graph": body["graph"] == 0}
         made.append(frame(schema.DEVICE_WORK, columns, null=null))

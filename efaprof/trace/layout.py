@@ -154,6 +154,7 @@ class Span(IntEnum):
     GRAPH = 4
     STEP_BEGAN = 5
     LAUNCH = 6
+    WAIT = 7
 
 
 class Device(IntEnum):
@@ -199,6 +200,7 @@ class Payload(IntEnum):
 
 
 UNSAID_COUNT = 0xFFFFFFFF
+EVERY_STREAM = 0xFFFFFFFF  # payload of a CUDA wait: all streams of its context
 RANGE_UNORDERED = 0x1  # RANGE flags: began in another order than it ended, or on another thread
 
 RX_HELD = 0x1  # RX x: held back for order
@@ -256,7 +258,7 @@ RANGE = np.dtype(
 DEVICE = np.dtype(
     [
         *_HEAD, ("name", "<u8"), ("t_begin", "<u8"), ("correlation", "<u4"), ("stream", "<u4"), ("graph", "<u8"),
-        ("bytes", "<u8"), ("reserved", "<u8"),
+        ("bytes", "<u8"), ("context", "<u4"), ("reserved", "<u4"),
     ]
 )  # fmt: skip
 NAME = np.dtype([*_HEAD, ("id", "<u8"), ("reserved", "<u8")])

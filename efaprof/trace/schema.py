@@ -14,7 +14,7 @@ MatchKind = pl.Enum([match.value for match in Match])
 Direction = pl.Enum(["tx", "rx"])
 # In the order of their numbers in format.h.
 DeviceKind = pl.Enum(["unknown", "kernel", "graph", "copy", "set"])
-SpanKind = pl.Enum(["unknown", "range", "instant", "step", "graph", "step began", "launch"])
+SpanKind = pl.Enum(["unknown", "range", "instant", "step", "graph", "step began", "launch", "wait"])
 SpanSource = pl.Enum(["none", "annotation", "nvtx", "cuda"])
 
 # One row per libfabric operation (posted or attempted), in order of post_ns.
@@ -94,7 +94,9 @@ SPANS: dict[str, pl.DataType] = {
     "what": SpanKind,
     "source": SpanSource,
     "domain": pl.Categorical(),  # of NVTX; null: none
-    "category": pl.UInt32(),  # of NVTX; of a step its kind (`layout.AnnotatedStep`); of an annotation 1 + layer; 0 none
+    # Of NVTX; of a step its kind (`layout.AnnotatedStep`); of an annotation 1 + layer; of a CUDA wait its context;
+    # 0 none.
+    "category": pl.UInt32(),
     "payload_type": pl.UInt8(),  # `layout.Payload`
     "is_unordered": pl.Boolean(),  # began in another order than it ended, or on another thread
     "correlation": pl.UInt64(),  # of a CUDA call: device_work that it launched carries the same; 0 none
@@ -112,6 +114,7 @@ DEVICE_WORK: dict[str, pl.DataType] = {
     "correlation": pl.UInt32(),  # of the call that launched it: the span of that call carries the same
     "graph": pl.UInt64(),  # that it is, or is a node of; null: none
     "bytes": pl.UInt64(),  # of a copy or a set
+    "context": pl.UInt32(),  # that the stream belongs to
 }
 
 # One row per process, thread and libfabric object of the run.

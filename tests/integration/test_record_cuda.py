@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,12 +12,15 @@ from recording import efaprof, manifest, the_run
 from trace_processor import load
 
 from efaprof import native
+from efaprof.analyzers.device_clock import Bounds, device_clocks
+from efaprof.trace.layout import EVERY_STREAM
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
 
 STEPS = 6
 NODES = 3  # kernels of the fake graph
 GRAPH = 42
+STREAM, CONTEXT = 7, 1
 
 
 @pytest.fixture(name="program")
@@ -93,6 +97,55 @@ def test_a_profiler_of_the_program_gets_cupti_and_the_trace_says_so(program, tmp
     assert given[0].is_degraded
 
 
+def clock_of(tables: Tables) -> Bounds:
+    (only,) = device_clocks(tables)
+    return only.bounds
+
+
+def test_calls_that_wait_are_told_with_what_they_wait_for(program, tmp_path):
+    _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "0")
+    assert kinds(tables) == {"graph": STEPS, "kernel": STEPS, "copy": STEPS}
+    waits = tables.spans.filter(pl.col("what") == "wait").sort("begin_ns").collect()
+    # In each third step a copy that waits by itself, and a call that fails; else streams and contexts in turn.
+    assert waits["name"].cast(pl.String).to_list() == [
+        "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuStreamSynchronize", "cuMemcpyDtoH_v2", "cuStreamSynchronize",
+        "cuCtxSynchronize",
+    ]  # fmt: skip
+    assert waits["payload"].to_list() == [0, EVERY_STREAM, STREAM, 0, STREAM, EVERY_STREAM]
+    assert waits["category"].to_list() == [0, CONTEXT, CONTEXT, 0, CONTEXT, CONTEXT]
+    work = tables.device_work.select("context", "stream").unique().collect()
+    assert work.rows() == [(CONTEXT, STREAM)]
+
+
+def test_launches_and_waits_bound_the_error_of_a_gpus_times(program, tmp_path):
+    _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "0")
+    found = clock_of(tables)
+    assert found.lowest_ns is not None
+    assert found.highest_ns is not None
+    assert found.lowest_ns <= 0 <= found.highest_ns
+    assert found.off_ns == found.wander_ns == 0
+
+
+@pytest.mark.parametrize(("ticks", "sign"), [("1000000000", -1), ("-200000000", 1)])
+def test_times_that_are_told_wrong_are_found_out(program, tmp_path, ticks, sign):
+    _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "0", env={"FAKE_CUPTI_SHIFT": ticks})
+    found = clock_of(tables)
+    assert found.off_ns * sign >= 20_000_000  # at 10 GHz; ticks are of this machine's clock
+    run = the_run(tmp_path)
+    word = "late" if sign < 0 else "early"
+    assert f"are {word} by " in efaprof("info", run, cwd=tmp_path).stdout
+    (told,) = json.loads(efaprof("info", run, "--json", cwd=tmp_path).stdout)["gpu_times"]
+    assert (told["lowest_shift_ns"], told["highest_shift_ns"]) == (found.lowest_ns, found.highest_ns)
+
+
+def test_without_waits_the_error_is_known_on_one_side(program, tmp_path):
+    _, tables = recorded(tmp_path, program, str(STEPS))
+    found = clock_of(tables)
+    assert found.lowest_ns is not None
+    assert found.highest_ns is None
+    assert "how early is not known" in efaprof("info", the_run(tmp_path), cwd=tmp_path).stdout
+
+
 def test_lost_records_are_said(program, tmp_path):
     _, tables = recorded(tmp_path, program, "1", env={"FAKE_CUPTI_DROPPED": "17"})
     assert any(note.text == "CUPTI lost records of the GPU" and note.value == 17 for note in tables.facts.notes)
@@ -127,7 +180,7 @@ def test_a_wrong_detail_is_a_usage_error(tmp_path):
 
 
 def test_the_timeline_shows_a_line_for_each_stream(program, tmp_path):
-    recorded(tmp_path, program, str(STEPS))
+    _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "1")
     run = the_run(tmp_path)
     assert efaprof("export", str(run), cwd=tmp_path).returncode == 0
     engine = load(run / "trace.pftrace")
@@ -135,4 +188,11 @@ def test_the_timeline_shows_a_line_for_each_stream(program, tmp_path):
         "select s.name, count(*) from slice s join track t on t.id = s.track_id"
         " where t.name = 'GPU 0 · stream 7' group by 1 order by 1"
     )
-    assert [tuple(row.values()) for row in drawn] == [("_Z13fake_samplingIfEvPT_i", STEPS), (f"graph {GRAPH}", STEPS)]
+    assert [tuple(row.values()) for row in drawn] == [
+        ("_Z13fake_samplingIfEvPT_i", STEPS), ("copy", STEPS - 1), (f"graph {GRAPH}", STEPS),
+    ]  # fmt: skip
+    waits = engine.rows("select count(*) as n from slice where name in ('cuStreamSynchronize', 'cuCtxSynchronize')")
+    assert waits == [{"n": 4}]
+    found = clock_of(tables)
+    facts = engine.rows("select string_value as value from args where key like '%shift of times of GPU 0 in %'")
+    assert facts == [{"value": f"{found.lowest_ns} to {found.highest_ns}"}]

@@ -382,8 +382,13 @@ enum efaprof_span_what {
     EFAPROF_SPAN_STEP = 3,
     EFAPROF_SPAN_GRAPH = 4,      // the call that launched a CUDA graph; payload: the graph, the same at each launch
     EFAPROF_SPAN_STEP_BEGAN = 5, // dur 0
-    EFAPROF_SPAN_LAUNCH = 6,     // the call that launched one kernel
+    EFAPROF_SPAN_LAUNCH = 6,     // the call that launched one kernel, copy or set
+    // A call that returned when the GPU had done what it waits for: everything that was launched before it into the
+    // stream `payload` (EFAPROF_EVERY_STREAM: into any) of the context `category`; without payload, what the call
+    // itself launched.
+    EFAPROF_SPAN_WAIT = 7,
 };
+#define EFAPROF_EVERY_STREAM 0xffffffffull
 struct efaprof_span {
     struct efaprof_head h; // `what`: enum efaprof_span_what; x: nesting depth
     uint64_t name;
@@ -421,7 +426,8 @@ struct efaprof_range {
     uint64_t payload;
     uint64_t t_begin;
     uint64_t domain;      // NAME id of the NVTX domain, 0 none
-    uint32_t category;    // NVTX category; of a step its efaprof_step_kind; of an annotation 1 + layer, 0 none
+    uint32_t category;    // NVTX category; of a step its efaprof_step_kind; of an annotation 1 + layer, 0 none; of a
+                          // CUDA wait its context
     uint8_t source;       // enum efaprof_source
     uint8_t payload_type; // enum efaprof_payload
     uint16_t flags;       // bit 0: it may have ended on another thread, or begun in another order than it ended
@@ -443,9 +449,10 @@ struct efaprof_device {
     uint64_t t_begin;
     uint32_t correlation; // of the call that launched it
     uint32_t stream;
-    uint64_t graph; // that it is, or is a node of; 0 none
-    uint64_t bytes; // of a copy or a set
-    uint64_t reserved;
+    uint64_t graph;   // that it is, or is a node of; 0 none
+    uint64_t bytes;   // of a copy or a set
+    uint32_t context; // that the stream belongs to
+    uint32_t reserved;
 };
 EFAPROF_ASSERT_SIZE(struct efaprof_device, 64);
 

@@ -73,7 +73,10 @@ static bool resolve(void *library, Function &function, const char *name, const c
 }
 
 static bool resolve_all(void *library, Api &api, const char **missing) {
-    api.graph_id = reinterpret_cast<decltype(api.graph_id)>(dlsym(library, "cuptiGetGraphExecId"));
+    const char *absent = nullptr;
+    resolve(library, api.graph_id, "cuptiGetGraphExecId", &absent);
+    resolve(library, api.context_id, "cuptiGetContextId", &absent);
+    resolve(library, api.stream_id, "cuptiGetStreamIdEx", &absent);
     return resolve(library, api.subscribe, "cuptiSubscribe", missing) &&
            resolve(library, api.unsubscribe, "cuptiUnsubscribe", missing) &&
            resolve(library, api.enable_callback, "cuptiEnableCallback", missing) &&

@@ -1,6 +1,7 @@
 // What a CUDA program launches and what its GPUs did, told by CUPTI: the program's own copy of it where there is one.
 //
-//   api      finds libcupti and its functions          calls    launch calls, as RANGE records of the calling thread
+//   api      finds libcupti and its functions          calls    calls that launch or wait, as RANGE records of the
+//                                                               calling thread
 //   entry    begins, gives way, ends                   device   kernels, graphs and copies, as DEVICE records
 //
 // CUPTI serves one tool at a time. A profiler that the program itself starts goes first: its calls into CUPTI come
@@ -26,7 +27,10 @@ struct Api {
     decltype(&cuptiActivityFlushPeriod) flush_period;
     decltype(&cuptiActivityGetNextRecord) next_record;
     decltype(&cuptiActivityGetNumDroppedRecords) dropped;
-    decltype(&cuptiGetGraphExecId) graph_id; // may be absent
+    // These may be absent: what they name is left out.
+    decltype(&cuptiGetGraphExecId) graph_id;
+    decltype(&cuptiGetContextId) context_id;
+    decltype(&cuptiGetStreamIdEx) stream_id;
     decltype(&cuptiGetResultString) result_text;
     decltype(&cuptiGetVersion) version;
 };
@@ -42,7 +46,7 @@ const char *library_of(const void *address);
 const char *known_profiler();
 
 void on_call(void *, CUpti_CallbackDomain domain, CUpti_CallbackId id, const void *data);
-// Every launch call of the driver.
+// Every call of the driver that launches something, and those that wait for it.
 void enable_calls(const Api &api, CUpti_SubscriberHandle subscriber, bool is_on);
 
 void set_api(const Api *api);

@@ -107,6 +107,7 @@ static void add_to(Whole &whole, const CUpti_ActivityKernel10 &kernel) {
         whole.record.correlation = kernel.correlationId;
         whole.record.stream = kernel.streamId;
         whole.record.graph = kernel.graphId;
+        whole.record.context = kernel.contextId;
         whole.device = kernel.deviceId;
         whole.begin = kernel.start;
     }
@@ -121,6 +122,7 @@ static void write_kernel(const CUpti_ActivityKernel10 &kernel, Whole &whole) {
     record.correlation = kernel.correlationId;
     record.stream = kernel.streamId;
     record.graph = kernel.graphId;
+    record.context = kernel.contextId;
     write_device(record, EFAPROF_DEVICE_KERNEL, kernel.deviceId, kernel.start, kernel.end);
 }
 
@@ -129,6 +131,7 @@ static void write_graph(const CUpti_ActivityGraphTrace2 &graph) {
     record.correlation = graph.correlationId;
     record.stream = graph.streamId;
     record.graph = graph.graphId;
+    record.context = graph.contextId;
     write_device(record, EFAPROF_DEVICE_GRAPH, graph.deviceId, graph.start, graph.end);
 }
 
@@ -137,6 +140,7 @@ template <typename Activity> static void write_memory(const Activity &moved, uin
     record.correlation = moved.correlationId;
     record.stream = moved.streamId;
     record.graph = moved.graphId;
+    record.context = moved.contextId;
     record.bytes = moved.bytes;
     write_device(record, what, moved.deviceId, moved.start, moved.end);
 }

@@ -1,6 +1,7 @@
 // A program that "uses CUDA": does what the driver does at cuInit, launches graphs and kernels of the fake libcupti.
-//   fake_cuda_program STEPS [profile-at STEP | abort-at STEP | stop-at STEP]
+//   fake_cuda_program STEPS [profile-at STEP | abort-at STEP | stop-at STEP | wait-from STEP]
 // profile-at: a profiler of the program's own asks for CUPTI then, as torch.profiler does; prints what it got.
+// wait-from: from then on each step copies its result to the host and waits for it, each in one of the ways there are.
 #include "fake_cupti.h"
 
 #include <dlfcn.h>
@@ -49,6 +50,15 @@ static void stop_recording(void) {
     if (stop) stop(1);
 }
 
+// Even steps wait for their stream, odd ones for everything; the copy of every third one is a call that waits by
+// itself, and after it a call fails to wait.
+static void take_result(int step) {
+    fake_copy_to_host(step % 3 == 0);
+    if (step % 3 == 0) return fake_synchronize_stream(CUDA_ERROR_INVALID_HANDLE);
+    if (step % 2 == 0) return fake_synchronize_stream(CUDA_SUCCESS);
+    fake_synchronize_context();
+}
+
 int main(int argc, char **argv) {
     const int steps = argc > 1 ? atoi(argv[1]) : 1, at = argc > 3 ? atoi(argv[3]) : -1;
     const char *what = argc > 3 ? argv[2] : "";
@@ -62,6 +72,7 @@ int main(int argc, char **argv) {
         }
         fake_launch_kernel("_Z13fake_samplingIfEvPT_i");
         fake_launch_graph(42);
+        if (at >= 0 && step >= at && strcmp(what, "wait-from") == 0) take_result(step);
         usleep(200);
     }
     if (strcmp(what, "profile-at") == 0) {

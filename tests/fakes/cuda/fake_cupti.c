@@ -1,6 +1,7 @@
 // A libcupti without a GPU: one subscriber, activity buffers and launches that a test program asks for. It keeps the
 // rules that matter to a tool: a second subscriber is refused (error 39), graph launches give one record each while
-// GRAPH_TRACE is on and one per node otherwise, and times come from the clock that was registered last.
+// GRAPH_TRACE is on and one per node otherwise, and times come from the clock that was registered last. What the GPU
+// did is told FAKE_CUPTI_SHIFT ticks later than it was: a conversion of its times that is off.
 #include "fake_cupti.h"
 
 #include <pthread.h>
@@ -9,6 +10,8 @@
 #include <time.h>
 
 #define NODES 3
+#define CONTEXT 1
+#define STREAM 7
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static CUpti_CallbackFunc subscriber;
@@ -22,6 +25,7 @@ static uint32_t correlation;
 static union {
     CUpti_ActivityKernel10 kernel;
     CUpti_ActivityGraphTrace2 graph;
+    CUpti_ActivityMemcpy6 copy;
 } waiting[4096];
 static size_t waiting_count;
 
@@ -30,6 +34,12 @@ static uint64_t now(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+// Of the GPU, as it is told.
+static uint64_t device_now(void) {
+    const char *text = getenv("FAKE_CUPTI_SHIFT");
+    return now() + (text ? (uint64_t)strtoll(text, NULL, 10) : 0);
 }
 
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *handle, CUpti_CallbackFunc callback, void *data) {
@@ -75,6 +85,7 @@ CUptiResult cuptiActivityFlushPeriod(uint32_t time) {
 
 static size_t size_of(const CUpti_Activity *activity) {
     return activity->kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE ? sizeof(CUpti_ActivityGraphTrace2)
+           : activity->kind == CUPTI_ACTIVITY_KIND_MEMCPY    ? sizeof(CUpti_ActivityMemcpy6)
                                                              : sizeof(CUpti_ActivityKernel10);
 }
 
@@ -118,6 +129,15 @@ CUptiResult cuptiGetGraphExecId(CUgraphExec exec, uint32_t *id) {
     *id = (uint32_t)(uintptr_t)exec;
     return CUPTI_SUCCESS;
 }
+CUptiResult cuptiGetContextId(CUcontext context, uint32_t *id) {
+    *id = (uint32_t)(uintptr_t)context;
+    return CUPTI_SUCCESS;
+}
+CUptiResult cuptiGetStreamIdEx(CUcontext context, CUstream stream, uint8_t per_thread, uint32_t *id) {
+    (void)context, (void)per_thread;
+    *id = (uint32_t)(uintptr_t)stream;
+    return CUPTI_SUCCESS;
+}
 CUptiResult cuptiGetResultString(CUptiResult result, const char **text) {
     *text = result == CUPTI_SUCCESS ? "CUPTI_SUCCESS" : "CUPTI_ERROR";
     return CUPTI_SUCCESS;
@@ -127,24 +147,30 @@ CUptiResult cuptiGetVersion(uint32_t *version) {
     return CUPTI_SUCCESS;
 }
 
+static CUresult returned;
+
 static void call_back(CUpti_ApiCallbackSite site, CUpti_CallbackId id, const char *name, const void *params,
                       uint64_t *between) {
     if (!subscriber || !calls_enabled[id]) return;
     const CUpti_CallbackData data = {.callbackSite = site,
                                      .functionName = name,
                                      .functionParams = params,
+                                     .functionReturnValue = &returned,
+                                     .context = (CUcontext)(uintptr_t)CONTEXT,
+                                     .contextUid = CONTEXT,
                                      .correlationData = between,
                                      .correlationId = correlation};
     subscriber(subscriber_data, CUPTI_CB_DOMAIN_DRIVER_API, id, &data);
 }
 
 static void add_kernel(const char *name, uint32_t graph) {
-    const uint64_t begin = now();
+    const uint64_t begin = device_now();
     if (enabled[CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL] && waiting_count < sizeof waiting / sizeof *waiting)
         waiting[waiting_count++].kernel = (CUpti_ActivityKernel10){.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                                                    .start = begin,
-                                                                   .end = now(),
-                                                                   .streamId = 7,
+                                                                   .end = device_now(),
+                                                                   .contextId = CONTEXT,
+                                                                   .streamId = STREAM,
                                                                    .correlationId = correlation,
                                                                    .graphId = graph,
                                                                    .name = name};
@@ -156,12 +182,13 @@ static void add_graph(uint32_t graph) {
             add_kernel("_Z9fake_nodePf", graph);
         return;
     }
-    const uint64_t begin = now();
+    const uint64_t begin = device_now();
     if (waiting_count < sizeof waiting / sizeof *waiting)
         waiting[waiting_count++].graph = (CUpti_ActivityGraphTrace2){.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE,
                                                                      .start = begin,
-                                                                     .end = now(),
-                                                                     .streamId = 7,
+                                                                     .end = device_now(),
+                                                                     .contextId = CONTEXT,
+                                                                     .streamId = STREAM,
                                                                      .correlationId = correlation,
                                                                      .graphId = graph};
 }
@@ -182,4 +209,48 @@ void fake_launch_kernel(const char *name) {
     call_back(CUPTI_API_ENTER, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", &params, &between);
     call_back(CUPTI_API_EXIT, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, "cuLaunchKernel", &params, &between);
     add_kernel(name, 0);
+}
+
+static void add_copy(void) {
+    const uint64_t begin = device_now();
+    if (enabled[CUPTI_ACTIVITY_KIND_MEMCPY] && waiting_count < sizeof waiting / sizeof *waiting)
+        waiting[waiting_count++].copy = (CUpti_ActivityMemcpy6){.kind = CUPTI_ACTIVITY_KIND_MEMCPY,
+                                                                .bytes = 64,
+                                                                .start = begin,
+                                                                .end = device_now(),
+                                                                .contextId = CONTEXT,
+                                                                .streamId = STREAM,
+                                                                .correlationId = correlation};
+}
+
+// A blocking copy is made inside its call, another one after it.
+void fake_copy_to_host(int is_blocking) {
+    const CUpti_CallbackId id =
+        is_blocking ? CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoH_v2 : CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoHAsync_v2;
+    const char *name = is_blocking ? "cuMemcpyDtoH_v2" : "cuMemcpyDtoHAsync_v2";
+    uint64_t between = 0;
+    const cuMemcpyDtoHAsync_v2_params params = {0};
+    correlation++;
+    call_back(CUPTI_API_ENTER, id, name, &params, &between);
+    if (is_blocking) add_copy();
+    call_back(CUPTI_API_EXIT, id, name, &params, &between);
+    if (!is_blocking) add_copy();
+}
+
+static void synchronize(CUpti_CallbackId id, const char *name, const void *params, CUresult result) {
+    uint64_t between = 0;
+    correlation++;
+    call_back(CUPTI_API_ENTER, id, name, params, &between);
+    returned = result;
+    call_back(CUPTI_API_EXIT, id, name, params, &between);
+    returned = CUDA_SUCCESS;
+}
+
+void fake_synchronize_stream(CUresult result) {
+    const cuStreamSynchronize_params params = {.hStream = (CUstream)(uintptr_t)STREAM};
+    synchronize(CUPTI_DRIVER_TRACE_CBID_cuStreamSynchronize, "cuStreamSynchronize", &params, result);
+}
+
+void fake_synchronize_context(void) {
+    synchronize(CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize", NULL, CUDA_SUCCESS);
 }

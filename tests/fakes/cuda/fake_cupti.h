@@ -7,3 +7,6 @@
 
 void fake_launch_graph(uint32_t graph);
 void fake_launch_kernel(const char *mangled_name);
+void fake_copy_to_host(int is_blocking);
+void fake_synchronize_stream(CUresult result);
+void fake_synchronize_context(void);

@@ -47,6 +47,7 @@ def expressions() -> dict[str, int]:
         "EFAPROF_RINGS_APART": layout.RINGS_APART,
         "EFAPROF_OBJ_CLOSED": layout.CLOSED,
         "EFAPROF_CQ_IDLE": layout.CQ_IDLE,
+        "EFAPROF_EVERY_STREAM": layout.EVERY_STREAM,
     }
     for name, struct in STRUCTS.items():
         dtype = dtype_of(name)
