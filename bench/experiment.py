@@ -270,6 +270,7 @@ def main() -> int:
     parser.add_argument("--provider", default="tcp", help="of libfabric, for the arms that use one")
     parser.add_argument("--emulate", default="", metavar="SPEC", help="run those arms on an emulated EFA device")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if BASELINE not in options.arms:
         parser.error(f"--arms needs {BASELINE}: it is what the others are compared with")
     if options.output.exists():

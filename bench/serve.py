@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import math
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
@@ -68,16 +69,20 @@ def change(ratios: list[float]) -> str:
 
 
 def turns(bare: Server, recorded: Server, options: argparse.Namespace) -> list[dict[str, list[Turn]]]:
-    """Two turns of each in every round."""
+    """Two turns of each in every round; at Ctrl-C those that are complete, when two of them are."""
     servers = {"bare": bare, "recorded": recorded}
     for server in servers.values():
         asked(server, options)  # warm-up
-    rounds = []
-    for _ in range(options.rounds):
-        found: dict[str, list[Turn]] = {"bare": [], "recorded": []}
-        for name in ("bare", "recorded", "recorded", "bare"):
-            found[name].append(asked(servers[name], options))
-        rounds.append(found)
+    rounds: list[dict[str, list[Turn]]] = []
+    try:
+        for _ in range(options.rounds):
+            found: dict[str, list[Turn]] = {"bare": [], "recorded": []}
+            for name in ("bare", "recorded", "recorded", "bare"):
+                found[name].append(asked(servers[name], options))
+            rounds.append(found)
+    except KeyboardInterrupt:
+        if len(rounds) < 2:
+            raise
     return rounds
 
 
@@ -109,6 +114,7 @@ def main() -> None:
     parser.add_argument("--record", default="", metavar="OPTIONS", help="more options of efaprof record")
     parser.add_argument("-o", "--output", type=Path, metavar="RUN", help="keep the recorded run there")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     is_cuda = options.device == "cuda"
     words = ["--arm", options.arm, "--device", options.device, *(["--eager"] if options.eager else [])]
     words += shlex.split(options.serve)
