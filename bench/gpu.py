@@ -170,7 +170,7 @@ def dense() -> None:
         f"dense arm: 2 ranks over {provider}, every token verified",
         f"{median(times['dense']):.0f} µs a step",
         f"× {median(ratios):.3f} ({ratios[0]:.2f} … {ratios[-1]:.2f}) of {median(times['proxy']):.0f} µs with a proxy",
-        "its compute is a wait of the host, the proxy arm's a kernel",
+        "between its collectives lie eager torch operators and waits of the host: attribute tells them apart",
     )
 
 
