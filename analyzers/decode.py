@@ -115,9 +115,24 @@ def decode(
 
     With waits the steps are walked and `changes` replayed under `limits`; without, the exclusive sweep splits them.
     """
-    limits = limits or Limits()
+    totals = gather(chunks, limits or Limits(), changes, path_by)
+    return decode_gathered(totals, host, profile=profile, clock_error_ns=clock_error_ns)
+
+
+def gather(
+    chunks: Iterable[DispatchChunk], limits: Limits, changes: Sequence[Change] = STANDARD, path_by: PathBy | None = None
+) -> Totals:
+    """What `decode` says something about: the chunks walked, or split by the exclusive sweep."""
     totals = Totals(Asked(limits, changes, path_by))
     totals.take(chunks)
+    return totals
+
+
+def decode_gathered(
+    totals: Totals, host: Host, *, profile: Profile | None = None, clock_error_ns: float | None = None
+) -> Decode | None:
+    """As `decode`, of what was gathered."""
+    limits, path_by = totals.asked.limits, totals.asked.path_by
     costs = totals.costs
     if not len(costs):
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from efaprof.analyzers.by_step import DecodeRows
-from efaprof.analyzers.decode import Decode, Host, decode
+from efaprof.analyzers.decode import Decode, Host, decode_gathered, gather
 from efaprof.analyzers.nic import devices_of
 from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
@@ -23,7 +25,8 @@ from efaprof.trace.marks import read_marks
 from efaprof.trace.postings import read_postings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from efaprof.analyzers.annotated import Tokens
     from efaprof.analyzers.by import PathBy
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from efaprof.trace.postings import PostTotals
     from efaprof.trace.reader import Tables
     from efaprof.trace.rundir import Run
+    from efaprof.trace.steptable import StepTable
 
 COSTS_NAME = "steps.parquet"  # derived: one row per (rank, step)
 VERIFIED = "verify.tokens"
@@ -95,15 +99,14 @@ def decode_section(
     limits = _limits(run, host, profile)
     keep_memory()
     clocks = host_clocks(runs)
-    found = decode(
-        dispatch.chunks(job), host, limits=limits, changes=changes, path_by=path_by, profile=profile,
-        clock_error_ns=clocks.error_ns if clocks is not None else None,
-    )  # fmt: skip
+    totals = gather(dispatch.chunks(job), limits, changes, path_by)
+    error_ns = clocks.error_ns if clocks is not None else None
+    with _kept(totals.costs, tables.folder / COSTS_NAME if len(runs) == 1 else None):
+        found = decode_gathered(totals, host, profile=profile, clock_error_ns=error_ns)
     if found is None:
+        (tables.folder / COSTS_NAME).unlink(missing_ok=True)
         return None
     _check_rate(found, profile)
-    if len(runs) == 1:
-        found.step_costs.write_parquet(tables.folder / COSTS_NAME)
     return DecodeSection(
         decode=found,
         predicted_per_step=_predicted(run, found),
@@ -114,6 +117,18 @@ def decode_section(
         proxies=max(rings.values()),
         clocks=None if clocks is None else HostClocks(clocks.hosts, clocks.error_ns, clocks.drift),
     )
+
+
+@contextmanager
+def _kept(costs: StepTable, path: Path | None) -> Iterator[None]:
+    """Costs of steps are written while they are looked at; TraceError where that failed."""
+    if path is None or not len(costs):
+        yield
+        return
+    with ThreadPoolExecutor(1, "keep steps") as pool:
+        written = pool.submit(costs.write_parquet, path)
+        yield
+        written.result()
 
 
 def host_facts(tables: Sequence[Tables], recorded: Recorded, *, ranks: int) -> Host:

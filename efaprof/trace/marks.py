@@ -50,7 +50,7 @@ def read_marks(survey: Survey) -> list[Marks]:
     body, process = survey.marks.body, survey.marks.process
     clock_of = {ring.process: ring.clock for ring in survey.rings}
     seq = u48(body["first_seq"])
-    found = []
+    found: list[Marks] = []
     for ring in np.unique(body["ring"]):
         rows = np.flatnonzero(body["ring"] == ring)
         rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
