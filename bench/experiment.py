@@ -28,7 +28,7 @@ import polars as pl
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "examples"), str(ROOT / "tests")]
 
-from experiment_page import BASELINE, Cell, Trace, Traces, agreement, compare, page  # noqa: E402
+from experiment_page import BASELINE, Cell, Step, Trace, Traces, agreement, compare, mean_gap_ms, page  # noqa: E402
 from serve_runs import Server, record  # noqa: E402
 
 from efaprof.session import host  # noqa: E402
@@ -157,26 +157,20 @@ def measured(exports: Path) -> tuple[int, int]:
 
 
 def time_per_token(run: Path, during: tuple[int, int]) -> float:
-    """Mean time from token to token of a sequence: steps weighted by the sequences that got a token in them.
-
-    A step lasts until the next one begins, as in METHOD §7; the last one ends where it ends.
-    """
+    """Mean time from token to token of a sequence in the steps of a stretch of CLOCK_REALTIME, milliseconds."""
     tables = open_tables(open_run(run))
     offset_ns = tables.facts.realtime_offset_ns
     if offset_ns is None:
         sys.exit(f"{run} does not know what time of day it was")
-    steps = tables.spans.filter(pl.col("is_step")).sort("process", "begin_ns").collect()
-    first = steps.filter(pl.col("process") == steps["process"].min())
-    begin, end = first["begin_ns"].to_numpy(), first["end_ns"].to_numpy()
-    lasts_ms = [(int(after) - int(start)) / 1e6 for start, after in zip(begin, [*begin[1:], end[-1]], strict=True)]
-    is_counted = (begin + offset_ns >= during[0]) & (end + offset_ns <= during[1])
-    total = weight = 0.0
-    for kind, payload, lasts, counts in zip(first["category"], first["payload"], lasts_ms, is_counted, strict=True):
-        sequences = payload >> 32
-        if not counts or kind not in (AnnotatedStep.DECODE, AnnotatedStep.MIXED) or sequences in (0, UNSAID_COUNT):
-            continue
-        total, weight = total + lasts * sequences, weight + sequences
-    return total / weight
+    spans = tables.spans.filter(pl.col("is_step")).sort("process", "begin_ns").collect()
+    begin, end = (pl.col(name) + offset_ns for name in ("begin_ns", "end_ns"))
+    first = spans.filter(pl.col("process") == spans["process"].min(), begin >= during[0], end <= during[1])
+    columns = (first[name].to_list() for name in ("category", "payload", "begin_ns", "end_ns"))
+    steps = [Step(kind == AnnotatedStep.PREFILL, payload >> 32, begin_ns, end_ns)
+             for kind, payload, begin_ns, end_ns in zip(*columns, strict=True)]  # fmt: skip
+    if any(step.sequences == UNSAID_COUNT for step in steps):
+        sys.exit(f"{run} does not say how many sequences its steps had")
+    return mean_gap_ms(steps)
 
 
 def tax_of(experiment: Experiment, isl: int) -> dict[str, Any]:

@@ -54,11 +54,40 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the server."""
+
+    is_prefill: bool
+    sequences: int  # that got a token from it
+    begin_ns: int
+    end_ns: int
+
+
+def mean_gap_ms(steps: Sequence[Step]) -> float:
+    """Mean time between two tokens of a sequence; steps in order.
+
+    A token comes when its step ends; what lies before the step since the last one's end is part of the gap. In a
+    prefill those wait that have a token and get the next one later: who is in the next decode step, less those that
+    get their first token in this prefill or in one still to come.
+    """
+    total = weight = waiting = 0
+    ends = [steps[0].begin_ns, *(step.end_ns for step in steps[:-1])]
+    for step, before_ns in zip(reversed(steps), reversed(ends), strict=True):
+        if step.is_prefill:
+            waiting = max(waiting - step.sequences, 0)
+        else:
+            waiting = step.sequences
+            weight += step.sequences
+        total += (step.end_ns - before_ns) * waiting
+    return total / weight / 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """What one recorded run says, milliseconds."""
 
     itl: float  # mean that its clients saw
-    token: float  # mean time between two tokens of a sequence while they measured, mixed steps included
+    token: float  # mean time between two tokens of a sequence while they measured
     decode: float  # mean decode step
     layers: dict[str, float]
 

@@ -43,6 +43,30 @@ def traces(page, proxy, dense):
     return {("proxy", cell): runs(proxy), ("dense", cell): runs(dense)}
 
 
+MS = 1_000_000
+
+
+def test_a_gap_reaches_from_the_end_of_one_step_to_that_of_the_next(page):
+    # Two sequences; 1 ms between steps of 9 ms.
+    steps = [page.Step(False, 2, 10 * number * MS, (10 * number + 9) * MS) for number in range(4)]
+    assert page.mean_gap_ms(steps) == pytest.approx((9 + 3 * 10) / 4)
+
+
+def test_a_sequence_waits_for_the_prompts_of_others_and_not_for_its_own(page):
+    ends = [10, 20, 25, 31, 41, 51]
+    kinds = [(False, 1), (False, 1), (True, 1), (True, 1), (False, 3), (False, 3)]
+    begins = [0, *ends[:-1]]
+    steps = [page.Step(*kind, begin * MS, end * MS) for kind, begin, end in zip(kinds, begins, ends, strict=True)]
+    # Gaps: 10 and 10 of the first; it waits 5 and 6 for two prompts, the second 6 for the third; then 10 and 10 of all.
+    assert page.mean_gap_ms(steps) == pytest.approx((10 + 10 + 5 + 6 + 6 + 6 * 10) / (1 + 1 + 3 + 3))
+
+
+def test_nobody_waits_for_prompts_when_all_sequences_have_ended(page):
+    steps = [page.Step(False, 2, 0, 10 * MS), page.Step(True, 2, 50 * MS, 70 * MS),
+             page.Step(False, 2, 71 * MS, 80 * MS)]  # fmt: skip
+    assert page.mean_gap_ms(steps) == pytest.approx((2 * 10 + 2 * 10) / 4)
+
+
 def test_differences_of_rounds_have_the_interval_of_both_arms(page):
     (one,) = page.compare(traces(page, [10, 12], [7, 9]), {8: document((11.5, 11, 12), (8.5, 8, 9))}, "proxy")
     assert one.tax.value == pytest.approx(3.0)
