@@ -124,9 +124,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         prefix = record(options.output or Path(folder) / "run", *shlex.split(options.record))
         # One MPS daemon for both: a GPU that two daemons share is switched between them.
-        daemon = shared_gpus(2 * RANKS) if is_cuda else contextlib.nullcontext()
-        with daemon, Server(*words) as bare, Server(*words, prefix=prefix) as recorded:
-            rounds = turns(bare, recorded, options)
+        with contextlib.ExitStack() as stack:
+            if is_cuda:
+                stack.enter_context(shared_gpus(2 * RANKS))
+            both = [Server(*words, prefix=way) for way in ((), prefix)]  # they start together
+            for server in both:
+                stack.push(server)
+            rounds = turns(*(server.__enter__() for server in both), options)
     report(rounds)
 
 

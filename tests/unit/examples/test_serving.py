@@ -164,3 +164,24 @@ def test_a_request_that_was_not_answered_in_full_is_exported_as_failed(tmp_path,
     assert all(said in str(one.error) for one in outcomes)
     assert [said in one["error"]["message"] for one in records] == [True] * 3
     assert not (tmp_path / "profile_export_aiperf.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "has_graphs"),
+    [([], False), (["--device", "cuda"], True), (["--device", "cuda", "--eager"], False), (["--eager"], False)],
+)
+def test_decode_is_by_graphs_on_a_gpu_unless_it_is_not_wanted(words, has_graphs, monkeypatch):
+    import serve
+
+    monkeypatch.setattr(sys, "argv", ["serve.py", *words])
+    assert serve._options().cuda_graphs is has_graphs
+
+
+@pytest.mark.parametrize("words", [["--cuda-graphs"], ["--device", "cuda", "--cuda-graphs", "--eager"]])
+def test_graphs_where_there_can_be_none_are_refused(words, monkeypatch, capsys):
+    import serve
+
+    monkeypatch.setattr(sys, "argv", ["serve.py", *words])
+    with pytest.raises(SystemExit):
+        serve._options()
+    assert "--cuda-graphs" in capsys.readouterr().err
