@@ -5,10 +5,10 @@ namespace efaprof::gpu {
 
 namespace {
 
-constexpr Api TABLE = {API_VERSION, device_count,  device_facts, open_lane,   launch_step, done_of,
-                       stamps_of,   free_stamps,   spans_of,     posts_of,    arrivals_of, settle_lane,
-                       sample_of,   health_of,     exchange,     stop_lane,   is_idle,     close_lane,
-                       begin_step,  dispatch_call, combine_call, end_of_step, part_lane,   bench_ring};
+constexpr Api TABLE = {API_VERSION, device_count, device_facts, open_lane,    launch_step, done_of,       stamps_of,
+                       free_stamps, spans_of,     posts_of,     arrivals_of,  settle_lane, sample_of,     health_of,
+                       exchange,    stop_lane,    is_idle,      close_lane,   begin_step,  dispatch_call, combine_call,
+                       end_of_step, part_lane,    bench_ring,   bench_posters};
 
 } // namespace
 

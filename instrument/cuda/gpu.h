@@ -7,6 +7,7 @@
 
 #include "../protocol/command.h"
 #include "../protocol/heap.h"
+#include "../protocol/post_check.h"
 #include "../protocol/wqe.h"
 
 namespace efaprof::gpu {
@@ -213,6 +214,19 @@ struct RingOptions {
     uint64_t timeout_ns;
 };
 
+// Warps that post to one queue pair, which is its own peer. Pointers are of the host.
+struct PosterOptions {
+    uint32_t device, posters;
+    uint64_t timeout_ns;
+    protocol::PostPlan plan;
+    protocol::SendQueue send;
+    protocol::CqWatch completions;
+    uint64_t *words;    // the memory that is written from and to, pinned meanwhile
+    uint32_t *arrivals; // [entries] filled: places, in the order in which they arrived
+    uint16_t *ends;     // [entries] filled: requests, in the order in which they ended
+};
+constexpr uint32_t MOST_POSTERS = 31; // beside the warp that reads
+
 struct Lane; // of the library
 
 // One dispatch of a model of somebody else's: pointers to device memory, as in engine/efaprof_moe.h.
@@ -269,6 +283,7 @@ struct Api {
     // A barrier of all ranks after the last step; returns when everything has completed, or has been given up.
     const char *(*part)(Lane *lane);
     const char *(*bench_ring)(const RingOptions *options, uint64_t (*now)(), double ticks_per_ns, RingRates *rates);
+    const char *(*bench_posters)(const PosterOptions *options, protocol::PostsSeen *seen);
 };
 
 using Entry = const Api *(*)();

@@ -7,6 +7,7 @@
 #include "memory.cuh"
 #include "model.cuh"
 #include "poster.cuh"
+#include "posters.cuh"
 #include "verify.cuh"
 
 namespace efaprof::gpu {
@@ -122,6 +123,42 @@ const char *open_lane(const Setup *setup, Lane **lane) {
     else
         *lane = made;
     return why;
+}
+
+namespace {
+
+const char *run_posters(Lane &lane, const PosterOptions &options, protocol::PostsSeen &seen) {
+    const protocol::PostPlan &plan = options.plan;
+    PostBench bench = {
+        plan, options.send, options.completions, options.words, nullptr, nullptr, 0, options.timeout_ns, {}, 0};
+    EFAPROF_CUDA(cudaSetDevice(static_cast<int>(options.device)));
+    EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
+    EFAPROF_TRY(pin(lane, bench.words, protocol::post_bytes(plan)));
+    EFAPROF_TRY(pin_posting(lane, bench.send, bench.completions));
+    EFAPROF_TRY(take(lane, bench.arrivals, plan.entries));
+    EFAPROF_TRY(take(lane, bench.ends, plan.entries));
+    PostBench *there = nullptr;
+    EFAPROF_TRY(take(lane, there, 1));
+    EFAPROF_CUDA(cudaMemcpy(there, &bench, sizeof bench, cudaMemcpyHostToDevice));
+    post_from_warps<<<1, WARP *(1 + options.posters), 0, lane.stream>>>(there);
+    EFAPROF_CUDA(cudaGetLastError());
+    EFAPROF_CUDA(cudaStreamSynchronize(lane.stream));
+    EFAPROF_CUDA(cudaMemcpy(options.arrivals, bench.arrivals, plan.entries * sizeof(uint32_t), cudaMemcpyDeviceToHost));
+    EFAPROF_CUDA(cudaMemcpy(options.ends, bench.ends, plan.entries * sizeof(uint16_t), cudaMemcpyDeviceToHost));
+    EFAPROF_CUDA(cudaMemcpy(&bench, there, sizeof bench, cudaMemcpyDeviceToHost));
+    seen = bench.seen;
+    seen.has_given_up = bench.has_given_up != 0;
+    return nullptr;
+}
+
+} // namespace
+
+const char *bench_posters(const PosterOptions *options, protocol::PostsSeen *seen) {
+    auto *lane = static_cast<Lane *>(calloc(1, sizeof(Lane)));
+    if (lane == nullptr) return failed("out of memory");
+    const char *why = run_posters(*lane, *options, *seen);
+    if (why == nullptr) close_lane(lane);
+    return why; // what a failed one holds goes with the process, which ends now
 }
 
 const char *launch_step(Lane *lane) {

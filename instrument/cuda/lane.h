@@ -29,5 +29,6 @@ const char *part_lane(Lane *lane);
 int device_count();
 const char *device_facts(uint32_t device, DeviceFacts *facts);
 const char *bench_ring(const RingOptions *options, uint64_t (*now)(), double ticks_per_ns, RingRates *rates);
+const char *bench_posters(const PosterOptions *options, protocol::PostsSeen *seen);
 
 } // namespace efaprof::gpu

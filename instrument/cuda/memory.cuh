@@ -102,6 +102,12 @@ template <typename Item> const char *pin_queue(Lane &lane, Item *&entries, uint3
     return nullptr;
 }
 
+const char *pin_posting(Lane &lane, protocol::SendQueue &send, protocol::CqWatch &completions) {
+    EFAPROF_TRY(pin_queue(lane, send.entries, send.doorbell, send.count * sizeof(softefa_wqe)));
+    return pin_queue(lane, completions.entries, completions.doorbell,
+                     size_t{completions.count} * completions.entry_bytes);
+}
+
 // Pins a counter's two words, which lie in one page.
 const char *pin_counter(Lane &lane, protocol::CounterWatch &counter) {
     const uint64_t *first = counter.done < counter.errors ? counter.done : counter.errors, *start = first;
@@ -118,9 +124,7 @@ const char *open_posting(Lane &lane) {
     const Posting &posting = k.setup.posting;
     size_t words = size_t{k.setup.shape.ranks} * (k.setup.shape.channels + 1);
     PostState first = {posting.send, posting.completions, posting.counter, 0, 0, 0};
-    EFAPROF_TRY(pin_queue(lane, first.send.entries, first.send.doorbell, first.send.count * sizeof(softefa_wqe)));
-    EFAPROF_TRY(pin_queue(lane, first.completions.entries, first.completions.doorbell,
-                          size_t{first.completions.count} * first.completions.entry_bytes));
+    EFAPROF_TRY(pin_posting(lane, first.send, first.completions));
     if (first.counter.done != nullptr) EFAPROF_TRY(pin_counter(lane, first.counter));
     EFAPROF_TRY(take(lane, k.post, 1));
     EFAPROF_CUDA(cudaMemcpy(k.post, &first, sizeof first, cudaMemcpyHostToDevice));

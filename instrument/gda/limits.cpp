@@ -3,14 +3,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-
-#include <efaprof/trace.h>
 
 #include "../protocol/sequence.h"
-#include "../proxy/wait.h"
 #include "../workload/job.h"
-#include "queue_pair.h"
+#include "loop.h"
 
 namespace efaprof::dispatch {
 
@@ -37,68 +33,10 @@ struct Finding {
     va_end(arguments);
 }
 
-// A queue pair that is its own peer. One that has seen an error is not used again.
-class Loop {
-public:
-    explicit Loop(QueueSource source) {
-        memory_ =
-            static_cast<uint8_t *>(mmap(nullptr, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-        if (memory_ == MAP_FAILED) fail(Cause::Failed, "%zu bytes: out of memory", BYTES);
-        FabricOptions fabric = {};
-        fabric.provider = "efa-direct";
-        fabric.queue_entries = 4 * WRITES;
-        bool has_fabric =
-            source == QueueSource::Libfabric || (source == QueueSource::Auto && Fabric::is_offered(fabric));
-        if (has_fabric) {
-            fabric_.open(fabric);
-            fabric_.register_memory(memory_, BYTES);
-        }
-        pair_.open({source, false, WRITES, 4 * WRITES}, has_fabric ? &fabric_ : nullptr, memory_, BYTES);
-        if (has_fabric && !pair_.is_libfabric()) fabric_.close();
-        Contact contact = pair_.contact();
-        pair_.connect(&contact, 1, 0);
-    }
-    ~Loop() {
-        pair_.close();
-        fabric_.close();
-        munmap(memory_, BYTES);
-    }
-    Loop(const Loop &) = delete;
-    Loop &operator=(const Loop &) = delete;
-
-    softefa_wqe write_of(uint32_t from, uint32_t to, uint32_t bytes, uint16_t id) {
-        const GdaQueues &queues = pair_.queues();
-        return protocol::build_write({queues.base + from, to, bytes, queues.lkey, 0, id, false}, queues.targets[0]);
-    }
-    void post(const softefa_wqe &wqe) {
-        protocol::SendQueue &send = pair_.queues().send;
-        uint64_t place = protocol::reserve(send, 1);
-        protocol::write_entry(send, place, wqe);
-        protocol::fence_system();
-        protocol::ring_doorbell(send, place + 1);
-    }
-    // False when nothing comes for PATIENCE_S.
-    bool next(protocol::Completion &found, double ticks_per_ns) {
-        uint64_t begin = efaprof_now();
-        for (Idle idle; !protocol::read_completion(pair_.queues().completions, found); idle.nothing()) {
-            if (static_cast<double>(efaprof_now() - begin) > PATIENCE_S * 1e9 * ticks_per_ns) return false;
-        }
-        protocol::tell_read(pair_.queues().completions);
-        return true;
-    }
-    uint8_t *memory() { return memory_; }
-    const char *source() const { return pair_.source_name(); }
-
-private:
-    uint8_t *memory_ = nullptr;
-    Fabric fabric_;
-    GdaQueuePair pair_;
-};
-
 // The end of the one operation that was posted.
 void judge(Loop &loop, double ticks_per_ns, Finding &finding) {
     protocol::Completion end;
-    if (!loop.next(end, ticks_per_ns)) {
+    if (!loop.next(end, PATIENCE_S * 1e9 * ticks_per_ns)) {
         finding.seen = Seen::Nothing;
         say(finding, "no completion came for %.0f s", PATIENCE_S);
         return;
@@ -110,7 +48,7 @@ void judge(Loop &loop, double ticks_per_ns, Finding &finding) {
 
 Finding atomic_signal(QueueSource source, double ticks_per_ns) {
     Finding finding = {"put_signal by atomic fetch-add", Seen::Nothing, -1, ""};
-    Loop loop(source);
+    Loop loop({source, BYTES, WRITES, 4 * WRITES});
     softefa_wqe wqe = loop.write_of(0, 1024, 8, 1);
     loop.memory()[0] = 1; // what is to be added
     wqe.meta.ctrl1 = static_cast<uint8_t>((wqe.meta.ctrl1 & ~SOFTEFA_CTRL1_OP) | NO_OPERATION);
@@ -126,7 +64,7 @@ Finding atomic_signal(QueueSource source, double ticks_per_ns) {
 
 Finding two_pieces(QueueSource source, double ticks_per_ns) {
     Finding finding = {"RDMA write of two local pieces", Seen::Nothing, -1, ""};
-    Loop loop(source);
+    Loop loop({source, BYTES, WRITES, 4 * WRITES});
     softefa_wqe wqe = loop.write_of(0, 1024, 64, 1);
     wqe.meta.length = 2;
     loop.post(wqe);
@@ -162,7 +100,7 @@ struct Receivers {
 
 Finding in_order_receiver(QueueSource source, double ticks_per_ns) {
     Finding finding = {"receiver that expects order", Seen::Nothing, -1, ""};
-    Loop loop(source);
+    Loop loop({source, BYTES, WRITES, 4 * WRITES});
     for (uint32_t i = 0; i < WRITES; i++) {
         softefa_wqe wqe = loop.write_of(i, 1024 + i, 1, static_cast<uint16_t>(i));
         wqe.meta.ctrl1 = static_cast<uint8_t>(wqe.meta.ctrl1 | SOFTEFA_CTRL1_IMM);
@@ -172,7 +110,7 @@ Finding in_order_receiver(QueueSource source, double ticks_per_ns) {
     Receivers receivers;
     protocol::Completion found;
     for (uint32_t ends = 0, arrivals = 0; ends < WRITES || arrivals < WRITES;) {
-        if (!loop.next(found, ticks_per_ns)) {
+        if (!loop.next(found, PATIENCE_S * 1e9 * ticks_per_ns)) {
             say(finding, "%u of %u writes ended, %u arrived, then nothing for %.0f s", ends, WRITES, arrivals,
                 PATIENCE_S);
             return finding;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../gda/limits.h"
+#include "../gda/posters.h"
 #include "../gpu/library.h"
 #include "../gpu/mps.h"
 #include "launch.h"
@@ -35,6 +36,7 @@ int launch_on_gpus(Job &job) {
 int main(int count, char **words) {
     if (count > 1 && strcmp(words[1], "ring") == 0) return bench_ring(count - 1, words + 1);
     if (count > 1 && strcmp(words[1], "limits") == 0) return show_limits(count - 1, words + 1);
+    if (count > 1 && strcmp(words[1], "posters") == 0) return bench_posters(count - 1, words + 1);
     if (count > 1 && strcmp(words[1], "mps") == 0) return lend_mps(count - 1, words + 1);
     Job *job = make_job(parse_options(count, words));
     int code = job->options.device == Device::Cuda ? launch_on_gpus(*job) : launch(*job);

@@ -48,6 +48,11 @@ constexpr const char *HELP =
     "usage: efaprof-dispatch limits [--queues SOURCE] [--json]\n"
     "What a kernel cannot do on EFA, shown failing: atomic signals, a receiver that expects order, two local pieces.\n"
     "\n"
+    "usage: efaprof-dispatch posters [--device cpu|cuda] [--posters N] [--entries N] [--batch N] [--send-queue N]\n"
+    "                                [--delay-ns N] [--queues SOURCE] [--seed N] [--timeout S] [--json]\n"
+    "Threads, or warps of a GPU, that post to one queue pair with random pauses: every entry must arrive once and "
+    "whole.\n"
+    "\n"
     "usage: efaprof-dispatch ring [--device cpu|cuda] [--commands N] [--trips N] [--json]\n"
     "Speed of the ring alone, between two threads, or between a GPU's kernel and a thread.\n";
 

@@ -11,6 +11,7 @@ thread_local uint4 payload[8192]; // the verifying kernel's dynamic shared memor
 }
 
 #include "cuda/poster.cuh"
+#include "cuda/posters.cuh"
 #include "cuda/verify.cuh"
 
 namespace efaprof::gpu {
@@ -132,6 +133,24 @@ const char *exchange(Lane *, uint64_t (*now)(), Trip *trips, uint32_t count) {
     return nullptr;
 }
 
+const char *bench_posters(const PosterOptions *options, protocol::PostsSeen *seen) {
+    static PostBench bench;
+    bench = {options->plan,
+             options->send,
+             options->completions,
+             options->words,
+             options->arrivals,
+             options->ends,
+             0,
+             options->timeout_ns,
+             {},
+             0};
+    simt::launch(1, WARP * (1 + options->posters), [&] { post_from_warps(&bench); });
+    *seen = bench.seen;
+    seen->has_given_up = bench.has_given_up != 0;
+    return nullptr;
+}
+
 const char *facts(uint32_t, DeviceFacts *facts) {
     *facts = {};
     strcpy(facts->name, "none: kernels on a CPU");
@@ -159,6 +178,7 @@ extern "C" __attribute__((visibility("default"))) const Api *efaprof_gpu_api() {
     api.health = [](Lane *) -> const char * { return nullptr; };
     api.exchange = exchange;
     api.stop = [](Lane *lane) { lane->stop = 1; };
+    api.bench_posters = bench_posters;
     api.is_idle = [](Lane *) { return true; };
     api.close = [](Lane *) {};
     return &api;

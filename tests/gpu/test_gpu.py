@@ -197,6 +197,26 @@ def test_they_need_no_completion_queue_where_the_device_counts():
            emulate="counters=on,latency=5us")  # fmt: skip
 
 
+def posters(*options, emulate=""):
+    binary = str(library_folder() / "efaprof-dispatch")
+    ended = on_device([binary, "posters", "--device", "cuda", "--queues", "verbs", "--json", *options], emulate)
+    assert ended.code == 0, ended.err
+    return ended.summary
+
+
+def test_warps_that_post_to_one_queue_pair_ring_in_turn():
+    for count, batch, send_queue in ((2, 1, 8), (8, 16, 64), (31, 4, 32)):
+        words = ["--posters", count, "--batch", batch, "--send-queue", send_queue, "--entries", 100000, "--seed", count]
+        found = posters(*map(str, words))
+        assert found["in_order"] is True
+        assert found["entries"] / batch <= found["doorbells"] <= found["entries"]
+        assert found["turns_missed"] > 0
+
+
+def test_each_entry_of_several_warps_arrives_once_where_the_wire_reorders():
+    assert posters("--posters", "8", "--entries", "50000", emulate="latency=5us,reorder=0.5")["in_order"] is False
+
+
 def test_a_peer_that_stays_away_is_named_in_time_by_a_kernel_that_posts():
     begin = time.monotonic()
     words = command(*POSTED, "--late", "1=4s", provider="efa-direct", timeout_s=1)
