@@ -17,6 +17,8 @@ public:
 
     // Returns the wall time of the counted steps, in ticks.
     uint64_t run();
+    // For steps that ended early: tells the kernels to end, and gives them some time to.
+    void stop() const { lane_.stop(); }
     LaneCounts counts() const { return lane_.counts(); }
     uint64_t verified() const { return lane_.done().verified; }
     GpuTimes times() const;

@@ -1,6 +1,6 @@
 // Thread blocks on a CPU: what kernels of instrument/cuda call of CUDA, with a coroutine for each thread. Blocks run
-// one after the other, the first one last: it may wait for the others. Included after CUDA's own headers, which a C++
-// compiler takes, and before the kernels.
+// one after the other, the first one last: it may wait for the others. Each thread of the CPU has its own. Included
+// after CUDA's own headers, which a C++ compiler takes, and before the kernels.
 #pragma once
 
 #include <math.h>
@@ -28,7 +28,7 @@ constexpr size_t STACK_BYTES = 65536;
 struct Index {
     unsigned x, y, z;
 };
-inline Index thread, block, threads, blocks;
+inline thread_local Index thread, block, threads, blocks;
 
 struct Coroutine {
     ucontext_t context;
@@ -40,10 +40,10 @@ struct Meeting {
     uint64_t round;
     uint64_t values[WIDTH];
 };
-inline std::vector<Coroutine> coroutines(MOST_THREADS);
-inline ucontext_t scheduler;
-inline std::function<void()> body;
-inline Meeting warps[MOST_THREADS / WIDTH], whole;
+inline thread_local std::vector<Coroutine> coroutines(MOST_THREADS);
+inline thread_local ucontext_t scheduler;
+inline thread_local std::function<void()> body;
+inline thread_local Meeting warps[MOST_THREADS / WIDTH], whole;
 
 inline void pause() {
     swapcontext(&coroutines[thread.x].context, &scheduler);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,10 +35,26 @@ class Case:
     message: str
 
 
-def cases(build_dir: Path, fault: str, count: int, *more: str, first: int = 1) -> list[Case]:
+def program_of(build_dir: Path) -> Path:
     program = build_dir / "bin" / "gda_fuzz"
     if not program.is_file():
         pytest.skip("gda_fuzz was not built: it needs libfabric-dev")
+    return program
+
+
+@pytest.fixture(scope="module")
+def warps(build_dir, tmp_path_factory) -> Path:
+    """The program beside kernels that run on a CPU (tests/fakes/warps.cpp)."""
+    library = build_dir / "warps" / "libefaprof-cuda.so"
+    if not library.is_file():
+        pytest.skip(f"{library} is missing: CUDA's headers were not there")
+    folder = tmp_path_factory.mktemp("warps")
+    for file in (program_of(build_dir), library):
+        shutil.copy(file, folder)
+    return folder / "gda_fuzz"
+
+
+def cases(program: Path, fault: str, count: int, *more: str, first: int = 1) -> list[Case]:
     done = subprocess.run(
         [program, fault, str(first), str(count), *more], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -52,12 +69,12 @@ def cases(build_dir: Path, fault: str, count: int, *more: str, first: int = 1) -
 
 @pytest.mark.parametrize("fault", HARMLESS)
 def test_any_order_and_any_delay_give_the_right_answer(build_dir, fault):
-    assert {case.outcome for case in cases(build_dir, fault, 10)} == {"verified"}
+    assert {case.outcome for case in cases(program_of(build_dir), fault, 10)} == {"verified"}
 
 
 @pytest.mark.parametrize("fault", NAMED)
 def test_what_the_device_does_wrong_is_named(build_dir, fault):
-    found = cases(build_dir, fault, 8)
+    found = cases(program_of(build_dir), fault, 8)
     struck = [case for case in found if case.faults]
     assert len(struck) >= 4
     for case in struck:
@@ -68,7 +85,7 @@ def test_what_the_device_does_wrong_is_named(build_dir, fault):
 
 @pytest.mark.parametrize("fault", PERHAPS)
 def test_what_comes_twice_or_under_another_name_is_never_a_wrong_answer(build_dir, fault):
-    found = cases(build_dir, fault, 12)
+    found = cases(program_of(build_dir), fault, 12)
     assert {case.outcome for case in found} <= {"verified", "named"}
     named = [case for case in found if case.outcome == "named"]
     assert named
@@ -77,13 +94,50 @@ def test_what_comes_twice_or_under_another_name_is_never_a_wrong_answer(build_di
 
 
 def test_entries_with_a_bit_flipped_end_in_the_right_answer_or_a_named_error(build_dir):
-    found = cases(build_dir, "reorder", 25, "entries")
+    found = cases(program_of(build_dir), "reorder", 25, "entries")
     assert {case.outcome for case in found} == {"verified", "named"}
+
+
+@pytest.mark.parametrize(("fault", "said"), [("drop", "waited"), ("error", "counter of errors went up by")])
+def test_a_counter_that_stays_behind_or_counts_errors_is_named(build_dir, fault, said):
+    found = cases(program_of(build_dir), fault, 6, "counter")
+    struck = [case for case in found if case.faults]
+    assert struck
+    assert all(case.outcome == "named" and said in case.message for case in struck), struck
+
+
+@pytest.mark.parametrize("fault", ["reorder", "delay"])
+def test_a_counter_gives_the_right_answer_in_any_order(build_dir, fault):
+    assert {case.outcome for case in cases(program_of(build_dir), fault, 6, "counter")} == {"verified"}
+
+
+# ---- the same in warps
+WARPS_NAMED = {"drop": "waited", "error": "ended with status", "request": "is not in flight"}
+
+
+@pytest.mark.parametrize("more", [(), ("counter",)], ids=["queue", "counter"])
+def test_warps_give_the_right_answer_in_any_order(warps, more):
+    assert {case.outcome for case in cases(warps, "reorder", 2, "cuda", *more)} == {"verified"}
+
+
+@pytest.mark.parametrize("fault", WARPS_NAMED)
+def test_what_the_device_does_wrong_is_named_by_a_warp(warps, fault):
+    struck = [case for case in cases(warps, fault, 2, "cuda") if case.faults]
+    assert struck
+    assert all(case.outcome == "named" and WARPS_NAMED[fault] in case.message for case in struck), struck
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), ("entries",), ("counter",)], ids=["queue", "entries", "counter"])
+@pytest.mark.parametrize("fault", [*HARMLESS, *NAMED, *PERHAPS])
+def test_many_cases_of_each_fault_never_give_a_warp_a_wrong_answer(warps, fault, more):
+    assert {case.outcome for case in cases(warps, fault, 12, "cuda", *more)} <= {"verified", "named"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [*HARMLESS, *NAMED, *PERHAPS])
 def test_many_cases_of_each_fault_never_give_a_wrong_answer(build_dir, fault):
-    found = [case for first in range(1000, 1200, 50) for case in cases(build_dir, fault, 50, first=first)]
-    found += cases(build_dir, fault, 50, "entries", first=2000)
+    program = program_of(build_dir)
+    found = [case for first in range(1000, 1200, 50) for case in cases(program, fault, 50, first=first)]
+    found += cases(program, fault, 50, "entries", first=2000)
     assert {case.outcome for case in found} <= {"verified", "named"}

@@ -2,10 +2,13 @@
 // reorders, delays, drops, errs, repeats, flips bits, writes garbage. Each case must end soon: with every token
 // verified, or with one line that names what went wrong.
 //
-//   gda_fuzz FAULT FIRST_SEED CASES [entries]      entries: the poster's own entries are spoiled, not the device's
-//   answers
+//   gda_fuzz FAULT FIRST_SEED CASES [entries] [counter] [cuda]
+//     entries   the poster's own entries are spoiled, not the device's answers
+//     counter   the device counts ends instead of telling of each; signals behind fences
+//     cuda      the lanes are kernels of libefaprof-cuda.so
 //
 // Prints a line a case: "SEED FAULTS verified|named|wrong MS MESSAGE".
+#include <new>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -16,6 +19,8 @@
 #include <efaprof/trace.h>
 
 #include "gda/carrier.h"
+#include "gpu/library.h"
+#include "gpu/rank.h"
 #include "proxy/make.h"
 #include "proxy/stop.h"
 #include "workload/assemble.h"
@@ -32,6 +37,7 @@ constexpr uint16_t QPN = 7;
 constexpr uint32_t RKEY = 0x1234, LKEY = 0x77, QKEY = 0x99;
 // Seconds that a lane waits: long where nothing is to go wrong and the machine may be busy.
 constexpr double LONG_PATIENCE_S = 30, PATIENCE_S = 0.2;
+constexpr size_t PAGE = 4096;
 
 struct Op {
     softefa_wqe wqe;
@@ -40,10 +46,12 @@ struct Op {
 
 // One rank's queues, and what the device has taken from them.
 struct Nic {
-    alignas(64) uint64_t send[ENTRIES * protocol::WQE_WORDS];
-    alignas(64) uint64_t completions[COMPLETIONS * 4];
-    uint32_t doorbell;
-    uint32_t taken;
+    // Pages of their own: a GPU maps them one by one.
+    alignas(PAGE) uint64_t send[ENTRIES * protocol::WQE_WORDS];
+    alignas(PAGE) uint64_t completions[COMPLETIONS * 4];
+    alignas(PAGE) uint64_t counts[2]; // ended, failed
+    alignas(PAGE) uint32_t doorbell;
+    alignas(PAGE) uint32_t taken;
     uint64_t produced;
     Op ops[MOST_OPS];
     uint32_t op_count;
@@ -57,11 +65,19 @@ struct Device {
     uint64_t random;
     uint32_t faults; // done
     uint32_t is_over;
+    bool counts; // ends, instead of telling of each
+};
+
+// What a GPU maps of an engine lies in its pages alone.
+struct alignas(PAGE) OwnEngine {
+    Engine engine;
 };
 
 Device device;
 Job *job;
-Engine engines[RANKS];
+OwnEngine engines[RANKS];
+bool is_on_gpu;
+pthread_barrier_t all_open; // memory is not taken from a GPU while a kernel waits for a peer
 
 uint32_t draw(uint32_t below) {
     device.random = protocol::mix(device.random);
@@ -140,6 +156,10 @@ void end_op(uint32_t rank, const softefa_wqe &wqe) {
     if (status == SOFTEFA_OK && strikes("error")) status = static_cast<uint8_t>(1 + draw(20));
     if (status == SOFTEFA_OK) deliver(rank, wqe);
     if (strikes("lose")) return;
+    if (device.counts) {
+        __atomic_fetch_add(&device.nics[rank].counts[status == SOFTEFA_OK ? 0 : 1], 1, __ATOMIC_RELEASE);
+        return;
+    }
     softefa_cqe end = {};
     end.req_id = wqe.meta.req_id;
     end.status = status;
@@ -199,6 +219,7 @@ GdaQueues queues_of(uint32_t rank, const protocol::Target *targets) {
     GdaQueues queues = {};
     queues.send = {nic.send, &nic.doorbell, ENTRIES, 16, 0, 0};
     queues.completions = {reinterpret_cast<uint8_t *>(nic.completions), nullptr, COMPLETIONS, 32, 0, 0};
+    if (device.counts) queues.counter = {&nic.counts[0], &nic.counts[1], 0, 0, 0};
     queues.targets = targets;
     queues.lkey = LKEY;
     queues.qpn = QPN;
@@ -218,19 +239,43 @@ void run_steps(Lane &lane, Moe &moe) {
     lane.drain();
 }
 
-void *run(void *argument) {
-    auto &rank = *static_cast<Rank *>(argument);
-    Engine &engine = engines[rank.number];
-    protocol::Target targets[RANKS];
-    for (uint16_t i = 0; i < RANKS; i++)
-        targets[i] = {0, RKEY, QKEY, QPN, i};
-    GdaQueues queues = queues_of(rank.number, targets);
-    GdaCarrier<protocol::CqWatch> carrier(engine, queues, {8, rank.spoiled, rank.seed});
+template <typename Watch> void run_lane(Rank &rank, GdaQueues &queues) {
+    Engine &engine = engines[rank.number].engine;
+    GdaCarrier<Watch> carrier(engine, queues, {8, rank.spoiled, rank.seed});
     double patience_s = is_harmless() && rank.spoiled == 0 ? LONG_PATIENCE_S : PATIENCE_S;
     Lane lane(engine, carrier, {job->options.signal, 1, job->ticks_per_ns * patience_s});
     Moe moe(engine, lane, job->options);
     rank.is_through = guarded(&job->stop, rank.number, [&] { run_steps(lane, moe); });
     rank.verified = moe.verified();
+}
+
+// The kernels keep a whole second's patience. What they hold is given back with care: they may still be waiting.
+void run_kernels(Rank &rank, GdaQueues &queues) {
+    GpuSteps *steps = nullptr;
+    bool is_open = guarded(&job->stop, rank.number, [&] {
+        steps = new (make<GpuSteps>(1)) GpuSteps(engines[rank.number].engine, *job, &queues);
+    });
+    pthread_barrier_wait(&all_open);
+    rank.is_through = is_open && guarded(&job->stop, rank.number, [&] { steps->run(); });
+    if (steps == nullptr) return;
+    rank.verified = steps->verified();
+    if (!rank.is_through) steps->stop();
+    steps->~GpuSteps();
+    free(steps);
+}
+
+void *run(void *argument) {
+    auto &rank = *static_cast<Rank *>(argument);
+    protocol::Target targets[RANKS];
+    for (uint16_t i = 0; i < RANKS; i++)
+        targets[i] = {0, RKEY, QKEY, QPN, i};
+    GdaQueues queues = queues_of(rank.number, targets);
+    if (is_on_gpu)
+        run_kernels(rank, queues);
+    else if (device.counts)
+        run_lane<protocol::CounterWatch>(rank, queues);
+    else
+        run_lane<protocol::CqWatch>(rank, queues);
     return nullptr;
 }
 
@@ -239,16 +284,19 @@ void run_case(uint64_t seed, uint32_t spoiled) {
     memset(&device.nics, 0, sizeof device.nics);
     device.random = seed;
     device.faults = device.is_over = 0;
-    job->options.signal = seed % 2 == 0 ? SignalMode::Imm : SignalMode::Fence;
+    job->options.signal = seed % 2 == 0 && !device.counts ? SignalMode::Imm : SignalMode::Fence;
+    job->options.posting.fuzz = spoiled;
+    job->options.timeout_s = is_harmless() && spoiled == 0 ? static_cast<uint32_t>(LONG_PATIENCE_S) : 1;
     job->options.seed = seed;
     for (uint32_t rank = 0; rank < RANKS; rank++) {
-        memset(static_cast<void *>(&engines[rank]), 0, sizeof(Engine));
-        set_up(&engines[rank], job->options, job->ticks_per_ns, rank);
-        map_memory(engines[rank]);
-        engines[rank].has_imm = true;
-        device.memory[rank] = engines[rank].memory;
+        Engine &engine = engines[rank].engine;
+        memset(static_cast<void *>(&engine), 0, sizeof engine);
+        set_up(&engine, job->options, job->ticks_per_ns, rank);
+        map_memory(engine);
+        engine.has_imm = !device.counts;
+        device.memory[rank] = engine.memory;
     }
-    device.memory_bytes = engines[0].memory_bytes();
+    device.memory_bytes = engines[0].engine.memory_bytes();
     Rank ranks[RANKS] = {{0, spoiled, seed * 2, 0, false}, {1, spoiled, seed * 2 + 1, 0, false}};
     pthread_t threads[RANKS + 1];
     uint64_t begin = efaprof_now();
@@ -270,8 +318,8 @@ void run_case(uint64_t seed, uint32_t spoiled) {
                       : "wrong",
            ms, is_named ? job->stop.message : "-");
     fflush(stdout);
-    for (Engine &engine : engines)
-        take_down(engine);
+    for (OwnEngine &own : engines)
+        take_down(own.engine);
 }
 
 } // namespace
@@ -282,11 +330,32 @@ int main(int count, char **words) {
     options.shape = {RANKS, 6, 16, 2, 8, 2};
     options.window = WINDOW;
     options.compute_ns = 0;
+    options.path = Path::Gdaki;
+    options.layers = 1;
+    options.steps = STEPS;
+    options.warmup = 0;
+    uint32_t spoiled = 0;
+    for (int i = 4; i < count; i++) {
+        if (strcmp(words[i], "entries") == 0) spoiled = 10;
+        device.counts = device.counts || strcmp(words[i], "counter") == 0;
+        is_on_gpu = is_on_gpu || strcmp(words[i], "cuda") == 0;
+    }
+    if (is_on_gpu) {
+        char why[240];
+        options.device = efaprof::dispatch::Device::Cuda;
+        options.shape.element_bytes = 2;
+        options.posting.batch = 8;
+        setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+        pthread_barrier_init(&all_open, nullptr, RANKS);
+        if (!open_gpu_library(why, sizeof why)) {
+            fprintf(stderr, "gda_fuzz: %s\n", why);
+            return 2;
+        }
+    }
     job = make_job(options);
     set_stop(&job->stop, 0);
     device.fault = words[1];
     uint64_t first = strtoull(words[2], nullptr, 10), cases = strtoull(words[3], nullptr, 10);
-    uint32_t spoiled = count > 4 ? 10 : 0;
     for (uint64_t seed = first; seed < first + cases; seed++)
         run_case(seed, spoiled);
     return 0;
