@@ -92,9 +92,10 @@ struct efaprof_wide {
     uint64_t *completed;
 };
 struct efaprof_arrivals { int64_t *source, *channel, *seq, *seen_ns, *end_ns, *x; uint64_t n; };
+struct efaprof_beside { uint32_t *waits, *computes; uint64_t waits_n, computes_n; };
 uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
-                           const int64_t *starts, const int64_t *time_ns, uint64_t low, uint64_t high,
-                           struct efaprof_arrivals *arrivals, uint64_t *chunk);
+                           const int64_t *starts, uint64_t low, uint64_t high, struct efaprof_arrivals *arrivals,
+                           struct efaprof_beside *beside, uint64_t *chunk);
 uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin, int64_t *union_end,
                        int64_t *covered_before);
 void efaprof_covered(const int64_t *begin, const int64_t *end, const int64_t *covered_before, uint64_t n,

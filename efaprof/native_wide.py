@@ -5,6 +5,7 @@ Every call releases the GIL.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +31,7 @@ COLUMNS: dict[str, tuple[type[np.generic], int]] = {
     "head": (np.uint64, 0), "tail": (np.uint64, 0),
     "eagain": (np.int16, NONE), "error": (np.int16, NONE), "outstanding": (np.int16, NONE),
 }  # fmt: skip
+_NONE_MISSING = (1 << 64) - 1
 ARRIVALS = ("source", "channel", "seq", "seen_ns", "end_ns", "x")
 
 
@@ -49,6 +51,36 @@ class Clock:
         self.native.slope, self.native.n = address(slope, "double *"), len(ticks)
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What stands beside stages: arrivals, and the slots of gates and of own computing."""
+
+    arrivals: dict[str, Times]
+    waits: NDArray[np.int64]
+    computes: NDArray[np.int64]
+
+
+class _Scratch:
+    """Room for what stands beside the stages among some records, used again and again."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._columns = {name: np.empty(room, np.int64) for name in ARRIVALS}
+        self._slots = np.empty((2, room), np.uint32)
+        self.arrivals = _arrivals(self._columns)
+        self.beside = native.ffi().new("struct efaprof_beside *")
+        self.beside.waits, self.beside.computes = (address(row, "uint32_t *") for row in self._slots)
+
+    def taken(self) -> Taken:
+        """A copy of what is in there."""
+        waits, computes = self._slots
+        return Taken(
+            {name: values[: self.arrivals.n].copy() for name, values in self._columns.items()},
+            waits[: self.beside.waits_n].astype(np.int64),
+            computes[: self.beside.computes_n].astype(np.int64),
+        )
+
+
 class WideRows:
     """Columns of chunks that are being filled; rings and chunks are numbered from 0."""
 
@@ -62,6 +94,7 @@ class WideRows:
         self._ring_row[list(rings)] = np.arange(len(rings))
         self._addresses = np.zeros((len(self._rows), len(COLUMNS)), np.uint64)
         self._columns: dict[int, dict[str, Column]] = {}
+        self._scratch: _Scratch | None = None
         self.completed = np.zeros(len(self._rows), np.uint64)
         self._native = native.ffi().new("struct efaprof_wide *")
         self._native.chunks = len(self._rows)
@@ -76,19 +109,25 @@ class WideRows:
         """Operations of a chunk."""
         return int(self._rows[chunk])
 
-    def take(self, clock: Clock, slots: Column, starts: Times, time_ns: Times, low: int, high: int) -> dict[str, Times]:
-        """Put the stages among records [low, high) where they belong; returns the arrivals among them."""
-        found = {name: np.empty(high - low, np.int64) for name in ARRIVALS}
-        arrivals, missing = _arrivals(found), native.ffi().new("uint64_t *")
-        arrivals.n = 0
+    def take(self, clock: Clock, slots: Column, starts: Times | None = None) -> Taken:
+        """Put the stages among records where they belong; without `starts` records follow each other from slot 0."""
+        scratch = self._scratch_for(len(slots) if starts is None else len(starts))
+        scratch.arrivals.n = scratch.beside.waits_n = scratch.beside.computes_n = 0
+        missing = native.ffi().new("uint64_t *", _NONE_MISSING)
+        low, high = 0, len(slots) if starts is None else len(starts)
+        words, places = address(slots, "void *"), address(starts, "int64_t *")
         while True:
             low = native.library().efaprof_wide_take(
-                self._native, clock.native, address(slots, "void *"), address(starts, "int64_t *"),
-                address(time_ns, "int64_t *"), low, high, arrivals, missing,
-            )  # fmt: skip
-            if low == high:
-                return {name: values[: arrivals.n] for name, values in found.items()}
+                self._native, clock.native, words, places, low, high, scratch.arrivals, scratch.beside, missing
+            )
+            if missing[0] == _NONE_MISSING:
+                return scratch.taken()
             self._make(int(missing[0]))
+
+    def _scratch_for(self, records: int) -> _Scratch:
+        if self._scratch is None or self._scratch.room < records:
+            self._scratch = _Scratch(records)
+        return self._scratch
 
     def hand_out(self, chunk: int) -> dict[str, Column]:
         """The columns of a chunk; what comes later for it, or for one before it, is left out."""

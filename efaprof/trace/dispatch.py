@@ -14,9 +14,11 @@ import numpy as np
 from efaprof.native_wide import Clock, Flows, WideRows
 from efaprof.trace.bulk import is_bulk, resolve
 from efaprof.trace.clocks import IDENTITY
+from efaprof.trace.layout import Shape
 from efaprof.trace.marks import Marks, read_marks
-from efaprof.trace.merge import windows
+from efaprof.trace.rawfile import read_chunk, read_slots, slot_buffer
 from efaprof.trace.stages import OtherParts
+from efaprof.trace.turns import turns
 from efaprof.trace.widerow import DispatchChunk, assemble
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from efaprof.trace.clocks import ClockMap
-    from efaprof.trace.merge import Slice
-    from efaprof.trace.survey import Survey
+    from efaprof.trace.survey import Ring, Survey
+    from efaprof.trace.turns import Turn
 
 CHUNK_OPS = 1 << 16
+_OF_OPERATIONS = frozenset({Shape.STAGE, Shape.POST, Shape.RX, Shape.WAIT})
 # A chunk is handed out when all its completions are here and this much time has passed, for arrivals that were held …
 GRACE_NS = 20_000_000
 # … or when this much has passed: what has not completed by then stays open in the table.
@@ -51,11 +54,11 @@ def _chunks(survey: Survey, chunk_ops: int) -> Iterator[DispatchChunk]:
     if not rings:
         return
     cuts = _cuts(rings, chunk_ops)
-    pending = _Pending(rings, cuts)
+    raws = [ring for ring in survey.rings if ring.shapes & _OF_OPERATIONS]
+    pending = _Pending(rings, raws, cuts)
     done, chunks_in_all = 0, len(cuts) - 1
-    for window in windows(survey.rings):
-        for piece in window.slices:
-            pending.take(piece)
+    for turn in turns(raws):
+        pending.take(turn)
         while done < chunks_in_all and pending.is_settled(done):
             yield pending.hand_out(done)
             done += 1
@@ -78,7 +81,7 @@ def _cuts(rings: list[Marks], chunk_ops: int) -> list[int]:
 class _Pending:
     """Records read and not yet handed out."""
 
-    def __init__(self, rings: list[Marks], cuts: list[int]) -> None:
+    def __init__(self, rings: list[Marks], raws: list[Ring], cuts: list[int]) -> None:
         self._rings, self._cuts = rings, cuts
         seqs: NDArray[np.int64] = np.array([marks.step_seqs[cuts] for marks in rings])
         self._wide = WideRows([marks.ring for marks in rings], seqs)
@@ -86,18 +89,21 @@ class _Pending:
         self._clocks: dict[int, Clock] = {}
         self._flows = Flows()
         self._reached_ns = np.iinfo(np.int64).min
+        self._buffer = slot_buffer(max((part.end - part.begin for ring in raws for part in ring.parts), default=0))
 
-    def take(self, piece: Slice) -> None:
-        """Keep the dispatch records of a slice."""
-        loaded = piece.loaded
-        self._reached_ns = max(self._reached_ns, int(loaded.order_ns[piece.high - 1]))
-        others = self._others.get(loaded.ring.process)
-        if others is not None:
-            clock = self._clock(loaded.ring.clock)
-            arrivals = self._wide.take(
-                clock, loaded.chunk.slots, loaded.chunk.starts, loaded.time_ns, piece.low, piece.high
-            )
-            others.take(piece, arrivals)
+    def take(self, turn: Turn) -> None:
+        """Keep the dispatch records of the next part."""
+        ring, part = turn.ring, turn.part
+        self._reached_ns = turn.reached_ns
+        others = self._others.get(ring.process)
+        if others is None:
+            return
+        if part.is_whole:
+            slots, starts = read_slots(ring.raw, part.begin, part.end, self._buffer), None
+        else:
+            chunk = read_chunk(ring.raw, part.begin, part.end, self._buffer)
+            slots, starts = chunk.slots, chunk.starts
+        others.take(slots, ring.clock, self._wide.take(self._clock(ring.clock), slots, starts))
 
     def _clock(self, clock: ClockMap) -> Clock:
         if id(clock) not in self._clocks:

@@ -138,9 +138,19 @@ def _check(path: Path, header: np.void) -> None:
         raise TraceError(f"{path} names an unknown clock ({int(header['clock'])})", hint=again)
 
 
-def read_slots(raw: RawFile, begin: int, end: int) -> NDArray[np.uint64]:
-    """Slots [begin, end) of a file, as rows of four words; fewer when the file has shrunk since."""
-    buffer = np.empty((end - begin, SLOT_BYTES // 8), np.uint64)
+def slot_buffer(slots: int) -> NDArray[np.uint64]:
+    """Room for so many slots."""
+    return np.empty((max(slots, 0), SLOT_BYTES // 8), np.uint64)
+
+
+def read_slots(raw: RawFile, begin: int, end: int, buffer: NDArray[np.uint64] | None = None) -> NDArray[np.uint64]:
+    """Slots [begin, end) of a file, as rows of four words; fewer when the file has shrunk since.
+
+    They stand in `buffer`, where there is one and it is large enough: until it is used again.
+    """
+    if buffer is None or len(buffer) < end - begin:
+        buffer = slot_buffer(end - begin)
+    buffer = buffer[: end - begin]
     view = memoryview(buffer.view(np.uint8).reshape(-1))  # type: ignore[arg-type]  # numpy arrays are buffers at run time
     done = 0
     with raw.path.open("rb", buffering=0) as file:
@@ -163,9 +173,9 @@ def chunks(raw: RawFile, chunk_slots: int) -> Iterator[Chunk]:
         begin = chunk.next
 
 
-def read_chunk(raw: RawFile, begin: int, end: int) -> Chunk:
-    """The whole records that begin in slots [begin, end)."""
-    slots = read_slots(raw, begin, end)
+def read_chunk(raw: RawFile, begin: int, end: int, buffer: NDArray[np.uint64] | None = None) -> Chunk:
+    """The whole records that begin in slots [begin, end), as `read_slots` reads them."""
+    slots = read_slots(raw, begin, end, buffer)
     heads = record_heads(slots)
     stop = begin + heads.next
     is_last = end >= raw.slots or heads.bad_slots > 0

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from efaprof.native_wide import ARRIVALS
-from efaprof.trace.decode import records
-from efaprof.trace.layout import WAIT, Shape, Stage
+from efaprof.trace.layout import WAIT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from efaprof.trace.merge import Slice
+    from efaprof.native_wide import Taken
+    from efaprof.trace.clocks import ClockMap
 
     Column = NDArray[Any]
 
-_COMPUTE = np.uint16(Shape.STAGE << 8 | Stage.COMPUTE)
 _COMPUTES = ("end_ns", "begin_ns", "head", "ring")
 
 
@@ -62,18 +61,14 @@ class OtherParts:
     computes: Parts = field(default_factory=lambda: Parts(_COMPUTES))
     waits: list[NDArray[np.void]] = field(default_factory=list)
 
-    def take(self, piece: Slice, arrivals: dict[str, Column]) -> None:
-        """Add a slice's computing and gates, and the arrivals in it."""
-        chunk = piece.loaded.chunk
-        kinds = chunk.kinds[piece.low : piece.high]
-        is_wait = np.zeros(len(chunk.kinds), np.bool_)
-        is_wait[piece.low : piece.high] = (kinds >> 8) == Shape.WAIT
-        if is_wait.any():
-            self.waits.append(records(chunk, is_wait, WAIT))
-        rows = np.flatnonzero(kinds == _COMPUTE) + piece.low
-        if len(rows):
-            self.computes.pieces.append(_computes(piece, rows))
-        self.give_back(arrivals)
+    def take(self, slots: NDArray[np.uint64], clock: ClockMap, taken: Taken) -> None:
+        """Add gates, computing and arrivals that were found among these slots."""
+        if len(taken.waits):
+            both = np.concatenate([slots[taken.waits], slots[taken.waits + 1]], axis=1)
+            self.waits.append(both.view(WAIT).reshape(-1))
+        if len(taken.computes):
+            self.computes.pieces.append(_computes(slots[taken.computes], clock))
+        self.give_back(taken.arrivals)
 
     def split_waits(self, step: int) -> NDArray[np.void]:
         """Gates of the steps before this number; the others stay."""
@@ -99,15 +94,12 @@ class OtherParts:
             self.arrivals.pieces.append(arrivals)
 
 
-def _computes(piece: Slice, rows: NDArray[np.int64]) -> dict[str, Column]:
-    chunk = piece.loaded.chunk
-    words = chunk.slots.reshape(-1)
-    at = chunk.starts[rows] * 4
-    head = words[at + 1]
+def _computes(words: NDArray[np.uint64], clock: ClockMap) -> dict[str, Column]:
+    end, head = words[:, 0].view(np.int64), words[:, 1]
     dur = (head & np.uint64(0xFFFFFFFF)).view(np.int64)
     return {
-        "end_ns": piece.loaded.time_ns[rows],
-        "begin_ns": piece.loaded.ring.clock.to_ns(chunk.t_end[rows] - dur),
-        "head": head,
-        "ring": (words[at + 2] >> np.uint64(48)).view(np.int64),
+        "end_ns": clock.to_ns(end),
+        "begin_ns": clock.to_ns(end - dur),
+        "head": np.ascontiguousarray(head),
+        "ring": (words[:, 2] >> np.uint64(48)).view(np.int64),
     }

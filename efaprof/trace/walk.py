@@ -10,7 +10,7 @@ import numpy as np
 from efaprof.trace import layout
 from efaprof.trace.decode import UNKNOWN_KIND, OpFields, records, shapes_of
 from efaprof.trace.layout import Shape, name_id
-from efaprof.trace.rawfile import MAX_TICKS, read_chunk
+from efaprof.trace.rawfile import MAX_TICKS, read_chunk, slot_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,6 +28,7 @@ class Part:
     end: int
     last_ticks: int  # no record up to here is later
     first_call_ticks: int  # no libfabric call in here began earlier
+    is_whole: bool  # every slot is of a sound record, but for the last one's that go on in the next part
 
 
 @dataclass(slots=True)
@@ -55,9 +56,10 @@ def walk(raw: RawFile, part_slots: int) -> Walked:
     """All of a file, in parts of at most `part_slots` slots."""
     found = Walked()
     begin = raw.first
+    buffer = slot_buffer(min(part_slots, raw.slots - begin))
     while begin < raw.slots:
         end = min(begin + part_slots, raw.slots)
-        chunk = read_chunk(raw, begin, end)
+        chunk = read_chunk(raw, begin, end, buffer)
         _take(found, chunk, begin, end)
         if chunk.next <= begin:
             break
@@ -72,7 +74,7 @@ def _take(found: Walked, chunk: Chunk, begin: int, end: int) -> None:
     if len(chunk.t_end):
         found.first_ticks = min(found.first_ticks, int(chunk.t_end.min()), max(first_call, 0))
         found.last_ticks = max(found.last_ticks, int(chunk.t_end.max()))
-    found.parts.append(Part(begin, end, found.last_ticks, first_call))
+    found.parts.append(Part(begin, end, found.last_ticks, first_call, chunk.bad_slots == 0))
     for shape in CONTROL:
         if chunk.shapes[shape]:
             which = shapes_of(chunk) == shape

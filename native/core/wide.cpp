@@ -29,25 +29,33 @@ private:
 
 class Taker {
 public:
-    Taker(const efaprof_wide &wide, const efaprof_clock_map &clock, efaprof_arrivals &arrivals)
-        : wide_(wide), clock_(clock), arrivals_(arrivals) {}
+    Taker(const efaprof_wide &wide, const efaprof_clock_map &clock, efaprof_arrivals &arrivals, efaprof_beside &beside)
+        : wide_(wide), clock_(clock), arrivals_(arrivals), beside_(beside) {}
 
     // NO_CHUNK, or the chunk whose columns are missing.
-    uint64_t take(const void *slot, int64_t time_ns) {
+    uint64_t take(const void *slots, uint64_t at) {
+        const void *slot = static_cast<const unsigned char *>(slots) + at * EFAPROF_SLOT_BYTES;
         efaprof_stage record;
         memcpy(&record, slot, sizeof record);
         const uint16_t shape = record.h.kind >> 8;
-        if (shape == EFAPROF_SHAPE_STAGE || shape == EFAPROF_SHAPE_POST) return stage(slot, record, time_ns);
-        if (record.h.kind == (EFAPROF_SHAPE_RX << 8 | 1)) {
+        if (shape == EFAPROF_SHAPE_STAGE || shape == EFAPROF_SHAPE_POST) {
+            if (record.h.kind == (EFAPROF_SHAPE_STAGE << 8 | EFAPROF_STAGE_COMPUTE))
+                beside_.computes[beside_.computes_n++] = static_cast<uint32_t>(at);
+            else
+                return stage(slot, record);
+        } else if (record.h.kind == (EFAPROF_SHAPE_RX << 8 | 1)) {
             efaprof_rx arrival;
             memcpy(&arrival, slot, sizeof arrival);
-            arrived(arrival, time_ns);
+            arrived(arrival, time_of(record));
+        } else if (shape == EFAPROF_SHAPE_WAIT) {
+            beside_.waits[beside_.waits_n++] = static_cast<uint32_t>(at);
         }
         return NO_CHUNK;
     }
 
 private:
-    uint64_t stage(const void *slot, const efaprof_stage &record, int64_t time_ns) {
+    int64_t time_of(const efaprof_stage &record) { return clock_.to_ns(static_cast<int64_t>(record.h.t_end)); }
+    uint64_t stage(const void *slot, const efaprof_stage &record) {
         const int32_t row = wide_.ring_row[record.op >> 48];
         if (row < 0 || (record.h.kind & 0xFF) == EFAPROF_STAGE_COMPUTE) return NO_CHUNK;
         const auto seq = static_cast<int64_t>(record.op & EFAPROF_SEQ_MASK);
@@ -58,6 +66,7 @@ private:
         if (columns[0] == nullptr) return chunk;
         const uint64_t at = wide_.first_row[static_cast<uint64_t>(row) * wide_.chunks + chunk] +
                             static_cast<uint64_t>(seq - cuts[chunk]);
+        const int64_t time_ns = time_of(record);
         if (record.h.kind >> 8 == EFAPROF_SHAPE_POST)
             put_post(slot, time_ns, columns, at);
         else
@@ -144,19 +153,33 @@ private:
     const efaprof_wide &wide_;
     Clock clock_;
     efaprof_arrivals &arrivals_;
+    efaprof_beside &beside_;
     uint64_t last_ = 0;
 };
 
 } // namespace
 
 extern "C" uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock,
-                                      const void *slots, const int64_t *starts, const int64_t *time_ns, uint64_t low,
-                                      uint64_t high, struct efaprof_arrivals *arrivals, uint64_t *chunk) {
-    Taker taker(*wide, *clock, *arrivals);
-    const auto *bytes = static_cast<const unsigned char *>(slots);
-    for (uint64_t i = low; i < high; i++) {
-        *chunk = taker.take(bytes + starts[i] * EFAPROF_SLOT_BYTES, time_ns[i]);
-        if (*chunk != NO_CHUNK) return i;
+                                      const void *slots, const int64_t *starts, uint64_t low, uint64_t high,
+                                      struct efaprof_arrivals *arrivals, struct efaprof_beside *beside,
+                                      uint64_t *chunk) {
+    Taker taker(*wide, *clock, *arrivals, *beside);
+    if (starts != nullptr) {
+        for (uint64_t i = low; i < high; i++) {
+            *chunk = taker.take(slots, static_cast<uint64_t>(starts[i]));
+            if (*chunk != NO_CHUNK) return i;
+        }
+        return high;
+    }
+    *chunk = NO_CHUNK;
+    for (uint64_t at = low; at < high;) {
+        efaprof_head head;
+        memcpy(&head, static_cast<const unsigned char *>(slots) + at * EFAPROF_SLOT_BYTES, sizeof head);
+        const uint32_t length = efaprof_slots(head.kind, head.x);
+        if (length == 0 || length > high - at) return at;
+        *chunk = taker.take(slots, at);
+        if (*chunk != NO_CHUNK) return at;
+        at += length;
     }
     return high;
 }

@@ -56,11 +56,18 @@ struct efaprof_arrivals { // room for all records of a call
     uint64_t n;
 };
 
-// Puts records [low, high), which begin at slots starts[i] and ended at time_ns[i], into columns; arrivals are
-// appended. Returns `high`, or the record whose chunk, in *chunk, has no columns yet.
+struct efaprof_beside { // slots of records that are no operation's; room for as many as a call has
+    uint32_t *waits, *computes;
+    uint64_t waits_n, computes_n;
+};
+
+// Puts records [low, high), which begin at slots starts[i], into columns; arrivals and what stands beside are appended.
+// Without starts these are slots, and records follow each other from `low` on. Returns `high` (then: or where the first
+// record that is not whole begins), or the record or slot whose chunk, in *chunk, has no columns yet.
 EFAPROF_API uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock,
-                                       const void *slots, const int64_t *starts, const int64_t *time_ns, uint64_t low,
-                                       uint64_t high, struct efaprof_arrivals *arrivals, uint64_t *chunk);
+                                       const void *slots, const int64_t *starts, uint64_t low, uint64_t high,
+                                       struct efaprof_arrivals *arrivals, struct efaprof_beside *beside,
+                                       uint64_t *chunk);
 
 // Operations of one flow are numbered in the order of their ring, and arrive under these numbers.
 struct efaprof_flows;

@@ -111,3 +111,36 @@ def test_a_flipped_bit_in_a_mark_costs_no_more_than_its_step(tmp_path):
     found = operations(run)
     assert len(found) == steady.operations
     assert found.filter(pl.col("step") != 7).group_by("rank", "step").len()["len"].max() <= 2 * steady.commands
+
+
+def tables(run, *, part_slots):
+    chunks = list(dispatch.chunks(survey(run.raw_files, part_slots=part_slots), chunk_ops=64))
+    names = ("steps", "operations", "waits", "computes")
+    return {name: pl.concat([getattr(chunk, name) for chunk in chunks]) for name in names}
+
+
+def test_parts_of_any_size_say_the_same(tmp_path):
+    run = write_steady(tmp_path / "run", Steady(steps=40, commands=6, ranks=3))
+    whole = tables(run, part_slots=1 << 16)
+    assert len(whole["waits"]) == len(whole["computes"]) == 120
+    for size in (1, 97, 1000):  # no part is smaller than the longest record
+        cut = tables(run, part_slots=size)
+        assert all(cut[name].equals(whole[name]) for name in whole), size
+
+
+def test_damage_in_one_part_leaves_what_the_others_say(tmp_path):
+    steady = Steady(steps=40, commands=6)
+    run = write_steady(tmp_path / "run", steady)
+    proxy = run.raw_files[2]
+    raw = bytearray(proxy.read_bytes())
+    slots = np.frombuffer(memoryview(raw)[layout.HEADER_BYTES :], layout.STAGE)
+    which = np.flatnonzero((slots["kind"] == Shape.STAGE << 8 | Stage.PROXY) & (slots["op"] == 20))
+    slots["t_end"][which] += 1 << 50  # a time that cannot be: the record is left out
+    proxy.write_bytes(raw)
+    surveyed = survey(run.raw_files, part_slots=100)
+    assert surveyed.losses.bad_slots == 1
+    found = tables(run, part_slots=100)["operations"].sort("rank", "seq")
+    assert len(found) == steady.operations
+    lacks = found.filter(pl.col("call_ns").is_null())
+    assert lacks.select("rank", "seq").rows() == [(0, 20)]
+    assert lacks["seen_ns"].null_count() == lacks["return_ns"].null_count() == 0
