@@ -110,12 +110,28 @@ def device_clocks(tables: Tables) -> tuple[DeviceClock, ...]:
     launched = work.join(known, on=["process", "correlation"]).collect()
     if launched.is_empty():
         return ()
-    is_wait = (pl.col("what") == "wait") & (pl.col("payload_type") == Payload.U64)
-    waits = calls.filter(is_wait).select("process", "category", "payload", "call_ns", "return_ns").collect()
+    waits = _waits(calls).collect()
     found: list[DeviceClock] = []
     for (process,), own in launched.sort("process").group_by("process", maintain_order=True):
         found += _of_process(int(str(process)), own, waits.filter(pl.col("process") == process))
     return tuple(found)
+
+
+def _waits(calls: pl.LazyFrame) -> pl.LazyFrame:
+    """Calls that waited for streams: which, for what had been launched before when, and when they returned."""
+    waits = calls.filter(pl.col("what") == "wait")
+    streams = ("process", "category", "payload")
+    by_stream = waits.filter(pl.col("payload_type") == Payload.U64)
+    for_event = waits.filter(pl.col("payload_type") == Payload.U32).select(
+        "process", "return_ns", correlation="payload"
+    )
+    events = calls.filter(pl.col("what") == "event").select(*streams, "correlation", before_ns="call_ns")
+    return pl.concat(
+        [
+            by_stream.select(*streams, "return_ns", before_ns="call_ns"),
+            for_event.join(events, on=["process", "correlation"]).select(*streams, "return_ns", "before_ns"),
+        ]
+    )
 
 
 def _of_process(process: int, launched: pl.DataFrame, waits: pl.DataFrame) -> Iterator[DeviceClock]:
@@ -146,10 +162,10 @@ def _waited(launched: pl.DataFrame, waits: pl.DataFrame) -> Iterator[_Said]:
             within = within.filter(pl.col("stream") == stream, ~pl.col("is_node"))
         if within.is_empty():
             continue
-        # Work that had been launched when a call began: its last end is what the call waited for.
+        # Of what had been launched by then, the last end is what the call waited for.
         within = within.sort("return_ns")
         reach = np.maximum.accumulate(within["end_ns"].to_numpy())
-        at = np.searchsorted(within["return_ns"].to_numpy(), calls["call_ns"].to_numpy(), side="right") - 1
+        at = np.searchsorted(within["return_ns"].to_numpy(), calls["before_ns"].to_numpy(), side="right") - 1
         returned = calls["return_ns"].to_numpy()[at >= 0]
         device = np.full(len(returned), within["device"][0], np.int64)  # a context is of one GPU
         yield _Said(device, returned, returned - reach[at[at >= 0]])

@@ -155,6 +155,7 @@ class Span(IntEnum):
     STEP_BEGAN = 5
     LAUNCH = 6
     WAIT = 7
+    EVENT = 8
 
 
 class Device(IntEnum):

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from efaprof.trace.rundir import Run
 
 STAMP = "tables.json"
-TABLES_VERSION = 5  # of what is kept; another number makes the tables anew
+TABLES_VERSION = 6  # of what is kept; another number makes the tables anew
 EVENT_TABLES: dict[str, dict[str, pl.DataType]] = {
     "ops": schema.OPS, "arrivals": schema.ARRIVALS, "reads": schema.READS, "counters": schema.COUNTERS,
     "spans": schema.SPANS, "device_work": schema.DEVICE_WORK,

@@ -14,7 +14,7 @@ MatchKind = pl.Enum([match.value for match in Match])
 Direction = pl.Enum(["tx", "rx"])
 # In the order of their numbers in format.h.
 DeviceKind = pl.Enum(["unknown", "kernel", "graph", "copy", "set"])
-SpanKind = pl.Enum(["unknown", "range", "instant", "step", "graph", "step began", "launch", "wait"])
+SpanKind = pl.Enum(["unknown", "range", "instant", "step", "graph", "step began", "launch", "wait", "event"])
 SpanSource = pl.Enum(["none", "annotation", "nvtx", "cuda"])
 
 # One row per libfabric operation (posted or attempted), in order of post_ns.
@@ -94,8 +94,8 @@ SPANS: dict[str, pl.DataType] = {
     "what": SpanKind,
     "source": SpanSource,
     "domain": pl.Categorical(),  # of NVTX; null: none
-    # Of NVTX; of a step its kind (`layout.AnnotatedStep`); of an annotation 1 + layer; of a CUDA wait its context;
-    # 0 none.
+    # Of NVTX; of a step its kind (`layout.AnnotatedStep`); of an annotation 1 + layer; of a CUDA wait or event
+    # its context; 0 none.
     "category": pl.UInt32(),
     "payload_type": pl.UInt8(),  # `layout.Payload`
     "is_unordered": pl.Boolean(),  # began in another order than it ended, or on another thread

@@ -13,7 +13,7 @@ from trace_processor import load
 
 from efaprof import native
 from efaprof.analyzers.device_clock import Bounds, device_clocks
-from efaprof.trace.layout import EVERY_STREAM
+from efaprof.trace.layout import EVERY_STREAM, Payload
 from efaprof.trace.reader import Tables, open_tables
 from efaprof.trace.rundir import open_run
 
@@ -104,22 +104,29 @@ def clock_of(tables: Tables) -> Bounds:
 
 def test_calls_that_wait_are_told_with_what_they_wait_for(program, tmp_path):
     _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "0")
-    assert kinds(tables) == {"graph": STEPS, "kernel": STEPS, "copy": STEPS}
+    assert kinds(tables) == {"graph": STEPS, "kernel": STEPS + 1, "copy": STEPS}
     waits = tables.spans.filter(pl.col("what") == "wait").sort("begin_ns").collect()
-    # In each third step a copy that waits by itself, and a call that fails; else streams and contexts in turn.
+    # Neither the one that fails nor the one for an event that is no more.
     assert waits["name"].cast(pl.String).to_list() == [
-        "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuStreamSynchronize", "cuMemcpyDtoH_v2", "cuStreamSynchronize",
+        "cuMemcpyDtoH_v2", "cuCtxSynchronize", "cuStreamSynchronize", "cuEventSynchronize", "cuMemcpyDtoH_v2",
         "cuCtxSynchronize",
     ]  # fmt: skip
-    assert waits["payload"].to_list() == [0, EVERY_STREAM, STREAM, 0, STREAM, EVERY_STREAM]
-    assert waits["category"].to_list() == [0, CONTEXT, CONTEXT, 0, CONTEXT, CONTEXT]
+    (event,) = tables.spans.filter(pl.col("what") == "event").collect().rows(named=True)
+    assert (event["name"], event["payload"], event["category"]) == ("cuEventRecord", STREAM, CONTEXT)
+    assert waits["payload"].to_list() == [0, EVERY_STREAM, STREAM, event["correlation"], 0, EVERY_STREAM]
+    assert waits["payload_type"].to_list() == [
+        Payload.NONE, Payload.U64, Payload.U64, Payload.U32, Payload.NONE, Payload.U64,
+    ]  # fmt: skip
+    assert waits["category"].to_list() == [0, CONTEXT, CONTEXT, 0, 0, CONTEXT]
     work = tables.device_work.select("context", "stream").unique().collect()
     assert work.rows() == [(CONTEXT, STREAM)]
 
 
 def test_launches_and_waits_bound_the_error_of_a_gpus_times(program, tmp_path):
     _, tables = recorded(tmp_path, program, str(STEPS), "wait-from", "0")
-    found = clock_of(tables)
+    (only,) = device_clocks(tables)
+    assert (only.launches, only.waits) == (3 * STEPS + 1, STEPS)
+    found = only.bounds
     assert found.lowest_ns is not None
     assert found.highest_ns is not None
     assert found.lowest_ns <= 0 <= found.highest_ns
@@ -189,10 +196,10 @@ def test_the_timeline_shows_a_line_for_each_stream(program, tmp_path):
         " where t.name = 'GPU 0 · stream 7' group by 1 order by 1"
     )
     assert [tuple(row.values()) for row in drawn] == [
-        ("_Z13fake_samplingIfEvPT_i", STEPS), ("copy", STEPS - 1), (f"graph {GRAPH}", STEPS),
+        ("_Z13fake_samplingIfEvPT_i", STEPS + 1), ("copy", STEPS - 1), (f"graph {GRAPH}", STEPS),
     ]  # fmt: skip
     waits = engine.rows("select count(*) as n from slice where name in ('cuStreamSynchronize', 'cuCtxSynchronize')")
-    assert waits == [{"n": 4}]
+    assert waits == [{"n": 3}]
     found = clock_of(tables)
     facts = engine.rows("select string_value as value from args where key like '%shift of times of GPU 0 in %'")
     assert facts == [{"value": f"{found.lowest_ns} to {found.highest_ns}"}]

@@ -383,10 +383,13 @@ enum efaprof_span_what {
     EFAPROF_SPAN_GRAPH = 4,      // the call that launched a CUDA graph; payload: the graph, the same at each launch
     EFAPROF_SPAN_STEP_BEGAN = 5, // dur 0
     EFAPROF_SPAN_LAUNCH = 6,     // the call that launched one kernel, copy or set
-    // A call that returned when the GPU had done what it waits for: everything that was launched before it into the
-    // stream `payload` (EFAPROF_EVERY_STREAM: into any) of the context `category`; without payload, what the call
-    // itself launched.
+    // A call that returned when the GPU had done what it waits for, by the type of its payload. U64: everything that
+    // was launched before it into the stream `payload` (EFAPROF_EVERY_STREAM: into any) of the context `category`.
+    // U32: what the EVENT with this correlation stands for. None: what the call itself launched.
     EFAPROF_SPAN_WAIT = 7,
+    // The call that recorded a CUDA event, which stands for everything that was launched before it into the stream
+    // `payload` of the context `category`.
+    EFAPROF_SPAN_EVENT = 8,
 };
 #define EFAPROF_EVERY_STREAM 0xffffffffull
 struct efaprof_span {
@@ -427,7 +430,7 @@ struct efaprof_range {
     uint64_t t_begin;
     uint64_t domain;      // NAME id of the NVTX domain, 0 none
     uint32_t category;    // NVTX category; of a step its efaprof_step_kind; of an annotation 1 + layer, 0 none; of a
-                          // CUDA wait its context
+                          // CUDA wait or event its context
     uint8_t source;       // enum efaprof_source
     uint8_t payload_type; // enum efaprof_payload
     uint16_t flags;       // bit 0: it may have ended on another thread, or begun in another order than it ended

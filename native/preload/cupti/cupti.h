@@ -1,7 +1,7 @@
 // What a CUDA program launches and what its GPUs did, told by CUPTI: the program's own copy of it where there is one.
 //
 //   api      finds libcupti and its functions          calls    calls that launch or wait, as RANGE records of the
-//                                                               calling thread
+//   waits    what a call waited for                             calling thread
 //   entry    begins, gives way, ends                   device   kernels, graphs and copies, as DEVICE records
 //
 // CUPTI serves one tool at a time. A profiler that the program itself starts goes first: its calls into CUPTI come

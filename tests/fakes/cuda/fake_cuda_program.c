@@ -50,13 +50,23 @@ static void stop_recording(void) {
     if (stop) stop(1);
 }
 
-// Even steps wait for their stream, odd ones for everything; the copy of every third one is a call that waits by
-// itself, and after it a call fails to wait.
+#define EVENT 0x7f0000001230u
+
+// One step after the other: a copy that waits by itself, and a wait that fails; a wait for everything; for the stream;
+// for an event, and for one that is no more.
 static void take_result(int step) {
-    fake_copy_to_host(step % 3 == 0);
-    if (step % 3 == 0) return fake_synchronize_stream(CUDA_ERROR_INVALID_HANDLE);
-    if (step % 2 == 0) return fake_synchronize_stream(CUDA_SUCCESS);
-    fake_synchronize_context();
+    fake_copy_to_host(step % 4 == 0);
+    switch (step % 4) {
+    case 0: fake_synchronize_stream(CUDA_ERROR_INVALID_HANDLE); break;
+    case 1: fake_synchronize_context(); break;
+    case 2: fake_synchronize_stream(CUDA_SUCCESS); break;
+    default:
+        fake_record_event(EVENT);
+        fake_launch_kernel("_Z13fake_samplingIfEvPT_i");
+        fake_synchronize_event(EVENT);
+        fake_destroy_event(EVENT);
+        fake_synchronize_event(EVENT);
+    }
 }
 
 int main(int argc, char **argv) {

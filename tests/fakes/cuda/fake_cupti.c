@@ -254,3 +254,18 @@ void fake_synchronize_stream(CUresult result) {
 void fake_synchronize_context(void) {
     synchronize(CUPTI_DRIVER_TRACE_CBID_cuCtxSynchronize, "cuCtxSynchronize", NULL, CUDA_SUCCESS);
 }
+
+void fake_record_event(uintptr_t event) {
+    const cuEventRecord_params params = {.hEvent = (CUevent)event, .hStream = (CUstream)(uintptr_t)STREAM};
+    synchronize(CUPTI_DRIVER_TRACE_CBID_cuEventRecord, "cuEventRecord", &params, CUDA_SUCCESS);
+}
+
+void fake_synchronize_event(uintptr_t event) {
+    const cuEventSynchronize_params params = {.hEvent = (CUevent)event};
+    synchronize(CUPTI_DRIVER_TRACE_CBID_cuEventSynchronize, "cuEventSynchronize", &params, CUDA_SUCCESS);
+}
+
+void fake_destroy_event(uintptr_t event) {
+    const cuEventDestroy_v2_params params = {.hEvent = (CUevent)event};
+    synchronize(CUPTI_DRIVER_TRACE_CBID_cuEventDestroy_v2, "cuEventDestroy_v2", &params, CUDA_SUCCESS);
+}

@@ -121,6 +121,19 @@ def test_a_wait_for_a_context_is_for_all_of_its_streams(synth, ring):
     assert bounds(synth) == Bounds(-10, 9)
 
 
+def test_a_wait_for_an_event_is_for_what_was_launched_before_it_was_recorded(synth, ring):
+    launch(ring, 1000, 1)
+    work(ring, 1010, 1100, 1)
+    call(ring, 1010, 1012, Span.EVENT, 2, payload=STREAM, payload_type=Payload.U64, category=CONTEXT)
+    launch(ring, 1020, 3)
+    work(ring, 1100, 9000, 3)  # launched after the event, before the wait for it
+    call(ring, 1050, 1111, Span.WAIT, 4, payload=2, payload_type=Payload.U32)
+    call(ring, 1050, 1060, Span.WAIT, 5, payload=77, payload_type=Payload.U32)  # for one that nobody knows
+    (found,) = clocks(synth)
+    assert found.bounds == Bounds(-10, 11)
+    assert found.waits == 1
+
+
 def test_a_copy_to_the_host_ends_before_its_call_returns(synth, ring):
     call(ring, 1000, 1100, Span.WAIT, 1)
     work(ring, 1010, 1098, 1, what=Device.COPY, bytes=64)
