@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from efaprof import env
+from efaprof.errors import UsageError
 from efaprof.instrument.annotations import span
 from efaprof.instrument.ops.operators import TORCH_DTYPES
 
@@ -35,6 +36,8 @@ class Dense:
 
     def __init__(self, options: EngineOptions, *, emulated: str | None = None) -> None:
         """Use the default group; `emulated` says in the records what of the fabric is not the real thing."""
+        if options.dtype == "fp8":
+            raise UsageError("collectives do not move fp8 with its scales", hint="use dtype bf16")
         self.options = options
         self._records = _records(options, emulated)
         self._is_nccl = dist.get_backend() == "nccl"

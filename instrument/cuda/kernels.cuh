@@ -259,18 +259,20 @@ __device__ inline bool check_head(const Kernel &k, uint32_t layer, uint32_t src,
     return false;
 }
 
+// Eight elements, 16 bytes aligned.
+__device__ inline void load_bf16(const void *at, float *values) {
+    uint4 words = *static_cast<const uint4 *>(at);
+    const uint32_t parts[4] = {words.x, words.y, words.z, words.w};
+    for (int i = 0; i < 4; i++) {
+        values[2 * i] = protocol::float_of(parts[i] << 16);
+        values[2 * i + 1] = protocol::float_of(parts[i] & 0xFFFF0000u);
+    }
+}
+
 // Eight elements from `element` on of a payload, as the experts see them.
 __device__ inline void load_values(const protocol::Shape &shape, const uint8_t *payload, uint32_t element,
                                    float *values) {
-    if (shape.element_bytes != 1) {
-        uint4 words = *reinterpret_cast<const uint4 *>(payload + element * 2);
-        const uint32_t parts[4] = {words.x, words.y, words.z, words.w};
-        for (int i = 0; i < 4; i++) {
-            values[2 * i] = protocol::float_of(parts[i] << 16);
-            values[2 * i + 1] = protocol::float_of(parts[i] & 0xFFFF0000u);
-        }
-        return;
-    }
+    if (shape.element_bytes != 1) return load_bf16(payload + element * 2, values);
     uint2 words = *reinterpret_cast<const uint2 *>(payload + element);
     float scale = reinterpret_cast<const float *>(payload + shape.hidden)[element / protocol::FP8_GROUP];
     for (int i = 0; i < 8; i++)

@@ -8,7 +8,7 @@ namespace efaprof::gpu {
 
 // What a dispatch gives; rows of source rank r from r·tokens on.
 struct ReceivedRows {
-    __nv_bfloat16 *x; // [row][element]
+    __nv_bfloat16 *x; // [row][element]; what travelled as fp8 is multiplied by its scale
     int32_t *experts; // [row][choice] number among this rank's own, −1: of another rank, or the row is empty
     float *weights;   // [row][choice]
     int32_t *counts;  // [source]
@@ -68,10 +68,17 @@ template <bool STAMPS> __global__ void gather(const __grid_constant__ Kernel k, 
         rows.experts[row * shape.topk + choice] = is_here ? static_cast<int32_t>(route.expert % per_rank) : -1;
         rows.weights[row * shape.topk + choice] = is_here ? route.weight : 0.0f;
     }
-    auto *from = reinterpret_cast<const uint4 *>(token + sizeof(protocol::TokenHead));
-    auto *to = reinterpret_cast<uint4 *>(rows.x + size_t{row} * shape.hidden);
-    for (uint32_t i = threadIdx.x; is_full && i < shape.hidden / 8; i += blockDim.x)
-        to[i] = from[i];
+    const uint8_t *payload = token + sizeof(protocol::TokenHead);
+    __nv_bfloat16 *to = rows.x + size_t{row} * shape.hidden;
+    for (uint32_t first = threadIdx.x * 8; is_full && first < shape.hidden; first += blockDim.x * 8) {
+        if (shape.element_bytes != 1) {
+            *reinterpret_cast<uint4 *>(to + first) = *reinterpret_cast<const uint4 *>(payload + first * 2);
+            continue;
+        }
+        float values[8];
+        load_values(shape, payload, first, values);
+        store_bf16(to + first, values);
+    }
 }
 
 // A block for each row: the answers of this rank's experts, weighted and added up in order of choices.
@@ -87,7 +94,7 @@ __global__ void add_up(const __grid_constant__ Kernel k, const __nv_bfloat16 *an
         for (uint32_t choice = 0; choice < shape.topk; choice++) {
             if (routes[choice].expert / per_rank != k.setup.rank) continue;
             const __nv_bfloat16 *answer = answers + (size_t{row} * shape.topk + choice) * shape.hidden;
-            load_values(shape, reinterpret_cast<const uint8_t *>(answer), first, values);
+            load_bf16(answer + first, values);
             for (int i = 0; i < 8; i++)
                 sums[i] = __fadd_rn(sums[i], __fmul_rn(routes[choice].weight, values[i]));
         }

@@ -8,6 +8,12 @@ struct efaprof_moe : Handle<RankEngine> {};
 
 namespace {
 
+// Why a CPU cannot serve these options, or null.
+const char *fault_on_cpu(const efaprof_moe_options &asked) {
+    if (const char *fault = fault_of(asked)) return fault;
+    return asked.dtype == EFAPROF_MOE_FP8 ? "a CPU moves f32 or bf16; fp8 needs kernels on a GPU" : nullptr;
+}
+
 // Why this dispatch cannot be, or null.
 const char *fault_of(const efaprof_moe &moe, uint32_t layer, uint32_t tokens, const int64_t *experts) {
     const protocol::Shape &shape = moe.rank.options().shape;
@@ -33,7 +39,7 @@ uint32_t efaprof_moe_version(void) {
 
 efaprof_moe *efaprof_moe_open(const efaprof_moe_options *asked, int *result, char *error, size_t error_bytes) {
     auto open = [&](RankEngine &rank, const Options &options) { rank.open(options, asked->rank); };
-    return open_handle(asked, fault_of(*asked), result, error, error_bytes, open, efaprof_moe_close);
+    return open_handle(asked, fault_on_cpu(*asked), result, error, error_bytes, open, efaprof_moe_close);
 }
 
 int efaprof_moe_contact(efaprof_moe *moe, void *contact) {

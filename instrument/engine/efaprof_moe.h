@@ -33,7 +33,8 @@ enum efaprof_moe_result {
     EFAPROF_MOE_FAILED = 2,  /* the handle is of no more use */
 };
 
-enum efaprof_moe_dtype { EFAPROF_MOE_F32 = 0, EFAPROF_MOE_BF16 = 1 };
+/* FP8, on a GPU only: the caller's tensors are bfloat16, and tokens travel as e4m3 with a scale for each 128. */
+enum efaprof_moe_dtype { EFAPROF_MOE_F32 = 0, EFAPROF_MOE_BF16 = 1, EFAPROF_MOE_FP8 = 2 };
 
 /* How operations reach the NIC: through a ring and a proxy thread, or posted to an EFA device's own queues by the
  * calling thread (provider efa-direct, EFA's verbs where libfabric hands no queues out). */

@@ -6,6 +6,8 @@ namespace efaprof::dispatch {
 
 namespace {
 
+constexpr uint32_t ELEMENT_BYTES[] = {4, 2, 1}; // by enum efaprof_moe_dtype
+
 bool is_power(uint32_t value, uint32_t least, uint32_t most) {
     return value >= least && value <= most && (value & (value - 1)) == 0;
 }
@@ -22,7 +24,7 @@ const char *fault_of(const efaprof_moe_options &asked) {
     if (asked.experts < asked.topk || asked.experts > 65535) return "there must be topk to 65535 experts";
     if (asked.experts % asked.ranks != 0) return "the experts cannot be shared out evenly over the ranks";
     if (asked.channels < 1 || asked.channels > protocol::MAX_CHANNELS) return "channels must be 1 to 254";
-    if (asked.dtype > EFAPROF_MOE_BF16) return "dtype is unknown";
+    if (asked.dtype > EFAPROF_MOE_FP8) return "dtype is unknown";
     if (asked.signal > EFAPROF_MOE_FENCE_BATCH) return "signal is unknown";
     if (asked.path > EFAPROF_MOE_GDAKI) return "path is unknown";
     if (asked.ring != 0 && !is_power(asked.ring, 2, 1u << 20)) return "ring must be a power of two, 2 to 1048576";
@@ -43,7 +45,7 @@ Options options_of(const efaprof_moe_options &asked, const char *provider) {
                      asked.topk,
                      asked.experts,
                      asked.channels,
-                     asked.dtype == EFAPROF_MOE_BF16 ? 2u : 4u};
+                     ELEMENT_BYTES[asked.dtype]};
     options.signal = static_cast<SignalMode>(asked.signal);
     options.path = static_cast<Path>(asked.path);
     options.provider = provider;

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LIBRARY = "libefaprof-moe.so"
 CONTACT_BYTES = 256
-DTYPES = ("f32", "bf16")  # in the order of their numbers
+DTYPES = ("f32", "bf16", "fp8")  # in the order of their numbers
 _VERSION = 1
 _REFUSED = 1
 _PATHS = (DispatchPath.PROXY, DispatchPath.GDAKI)
@@ -78,7 +78,7 @@ class EngineOptions:
     topk: int
     experts: int  # over all ranks
     channels: int = 4
-    dtype: str = "f32"
+    dtype: str = "f32"  # fp8, on a GPU only: tensors are bf16, tokens travel as e4m3 with a scale for each 128
     path: DispatchPath = DispatchPath.PROXY  # or GDAKI: the calling thread posts, to efa-direct
     provider: str = "tcp"
     signal: SignalMode = SignalMode.IMM

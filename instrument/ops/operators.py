@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from efaprof.instrument.ops.engine import EngineOptions
 
 NAMESPACE = "efaprof"
-TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+TORCH_DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}  # of tensors, not on the wire
 _DISPATCH = (
     "dispatch(Tensor x, Tensor experts, Tensor weights, int engine, int layer)"
     " -> (Tensor recv_x, Tensor recv_experts, Tensor recv_weights, Tensor received)"

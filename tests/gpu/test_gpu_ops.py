@@ -43,6 +43,9 @@ LOCAL = EXPERTS // RANKS
 class Job:
     """Two ranks in this process."""
 
+    def __init__(self, dtype="bf16"):
+        self.dtype = dtype
+
     def __enter__(self):
         from efaprof.instrument.ops import EngineOptions, load_cuda
         from efaprof.instrument.ops.cuda import CudaEngine
@@ -61,7 +64,7 @@ class Job:
         self.engines = [
             CudaEngine(
                 EngineOptions(rank=rank, ranks=RANKS, tokens=TOKENS, hidden=HIDDEN, topk=TOPK, experts=EXPERTS,
-                              dtype="bf16", provider="shm", timeout_s=5)
+                              dtype=self.dtype, provider="shm", timeout_s=5)
             )
             for rank in range(RANKS)
         ]  # fmt: skip
@@ -123,6 +126,14 @@ def check_received(rank, received, inputs):
         assert (weights[block][local < 0] == 0).all()
 
 
+def through_fp8(x):
+    """What tokens are after a way as e4m3 with a scale for each 128 elements."""
+    groups = x.float().view(len(x), -1, 128)
+    largest = groups.abs().amax(dim=2, keepdim=True)
+    codes = (groups * (448.0 / largest)).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return (codes.float() * (largest / 448.0)).to(torch.bfloat16).view_as(x)
+
+
 def check_result(result, given):
     x, experts, weights = given
     local = experts % LOCAL + 1
@@ -156,6 +167,26 @@ def test_tokens_come_bit_for_bit_and_answers_add_up():
                     check_received(rank, received, inputs)
                     check_result(result, inputs[rank])
         assert job.engines[0].counts().barrier == 5 * 3 * 2
+
+
+def test_tokens_that_travel_as_fp8_come_as_what_that_leaves_of_them():
+    with Job("fp8") as job:
+        for step in range(3):
+            inputs = [fresh(1000 + 10 * step + rank) for rank in range(RANKS)]
+            torch.cuda.synchronize()
+            outcome = []
+            for rank, engine in enumerate(job.engines):
+                with job.on(rank):
+                    engine.begin_step(step)
+                    outcome.append(layer(engine, 0, inputs[rank]))
+                    engine.end_step()
+            torch.cuda.synchronize()
+            left = [(through_fp8(x), experts, weights) for x, experts, weights in inputs]
+            assert not torch.equal(left[0][0], inputs[0][0])
+            for rank in range(RANKS):
+                received, result = outcome[rank]
+                check_received(rank, received, left)
+                check_result(result, left[rank])
 
 
 def test_a_captured_step_moves_what_is_new_at_each_replay():
