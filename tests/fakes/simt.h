@@ -36,7 +36,7 @@ struct Coroutine {
     bool is_over;
 };
 struct Meeting {
-    unsigned arrived;
+    unsigned arrived, expected; // threads that are over are not waited for
     uint64_t round;
     uint64_t values[WIDTH];
 };
@@ -48,12 +48,15 @@ inline thread_local Meeting warps[MOST_THREADS / WIDTH], whole;
 inline void pause() {
     swapcontext(&coroutines[thread.x].context, &scheduler);
 }
-inline void meet(Meeting &meeting, unsigned count) {
+inline void open_when_all_are_here(Meeting &meeting) {
+    if (meeting.arrived == 0 || meeting.arrived < meeting.expected) return;
+    meeting.arrived = 0;
+    meeting.round++;
+}
+inline void meet(Meeting &meeting) {
     uint64_t round = meeting.round;
-    if (++meeting.arrived == count) {
-        meeting.arrived = 0;
-        meeting.round++;
-    }
+    meeting.arrived++;
+    open_when_all_are_here(meeting);
     while (meeting.round == round)
         pause();
 }
@@ -61,7 +64,7 @@ inline Meeting &warp() {
     return warps[thread.x / WIDTH];
 }
 inline void meet_warp() {
-    meet(warp(), threads.x < WIDTH ? threads.x : WIDTH);
+    meet(warp());
 }
 
 // Every lane's value, once all have given theirs; `use` looks at them.
@@ -83,6 +86,10 @@ template <typename Value, typename Use> auto exchange(Value value, Use use) {
 inline void run_thread() {
     body();
     coroutines[thread.x].is_over = true;
+    for (Meeting *meeting : {&warp(), &whole}) {
+        meeting->expected--;
+        open_when_all_are_here(*meeting);
+    }
     pause();
 }
 inline void begin_thread(Coroutine &one) {
@@ -96,8 +103,11 @@ inline void begin_thread(Coroutine &one) {
 inline void run_block() {
     memset(warps, 0, sizeof warps);
     whole = {};
-    for (unsigned i = 0; i < threads.x; i++)
+    for (unsigned i = 0; i < threads.x; i++) {
         begin_thread(coroutines[i]);
+        warps[i / WIDTH].expected++;
+        whole.expected++;
+    }
     for (unsigned left = threads.x; left != 0;) {
         for (unsigned i = 0; i < threads.x; i++) {
             if (coroutines[i].is_over) continue;
@@ -125,7 +135,7 @@ template <typename Kernel> void launch(unsigned block_count, unsigned thread_cou
 #define gridDim simt::blocks
 
 inline void __syncthreads() {
-    simt::meet(simt::whole, simt::threads.x);
+    simt::meet(simt::whole);
 }
 inline void __syncwarp() {
     simt::meet_warp();
