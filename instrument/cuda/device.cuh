@@ -17,10 +17,15 @@ constexpr unsigned WARP = 32, ALL_LANES = 0xFFFFFFFFu;
 constexpr uint32_t NO_SLOT = UINT32_MAX;
 constexpr uint32_t MOST_LOCAL_EXPERTS = 2048;
 
+struct RingState {
+    uint64_t head; // number of the next command
+    uint64_t cached_tail;
+};
+
 // In device memory, one per lane. One kernel at a time changes it.
 struct State {
-    uint64_t head;        // number of the next command
-    uint64_t cached_tail; // of the ring
+    uint64_t head;        // commands so far; with one ring, number of the next one
+    uint64_t cached_tail; // of the one ring
     uint64_t phases;      // begun: how often each word of this run has been signalled
     uint64_t stamps, stamp_limit;
     uint64_t begin; // of the compute kernel that runs
@@ -31,6 +36,7 @@ struct State {
     uint32_t ticket; // thread blocks of a kernel that have finished
     uint32_t taken;  // the first fault writes the rest
     Fault fault;
+    RingState rings[protocol::MAX_PROXIES]; // of several
 };
 
 // Of a queue pair that kernels post to, one kernel at a time.

@@ -8,11 +8,12 @@
 #include "../protocol/command.h"
 #include "../protocol/heap.h"
 #include "../protocol/post_check.h"
+#include "../protocol/rings.h"
 #include "../protocol/wqe.h"
 
 namespace efaprof::gpu {
 
-constexpr uint32_t API_VERSION = 5;
+constexpr uint32_t API_VERSION = 6;
 constexpr const char *LIBRARY = "libefaprof-cuda.so";
 constexpr const char *ENTRY = "efaprof_gpu_api";
 
@@ -21,7 +22,7 @@ struct alignas(16) Stamp {
     uint64_t time;
     uint32_t value;
     uint16_t kind;  // enum StampKind
-    uint16_t layer; // of the begin and end of dispatch and combine, else 0
+    uint16_t layer; // of the begin and end of dispatch and combine; of a head its ring; else 0
 };
 static_assert(sizeof(Stamp) == 16, "one store");
 
@@ -42,8 +43,13 @@ enum StampKind : uint16_t {
     STAMP_VERIFY_END = 14,
     STAMP_STEP_BEGIN = 15, // of a model of somebody else's; value: the step, layer: its kind
     STAMP_STEP_END = 16,
+    STAMP_HEAD = 17, // value: low half of the number of the next command in ring `layer`; of all rings but the first
 };
-constexpr uint32_t STAMPS_OF_LAYER = 22; // fill 1, layout 1, dispatch 6, experts 2, combine 8, reduce 2, verify 2
+// Fill 1, layout 1, dispatch 6, experts 2, combine 8, reduce 2, verify 2; of each further ring, where it stood at the
+// end of dispatch, at combine's flush and at its end.
+constexpr uint32_t stamps_of_layer(uint32_t proxies) {
+    return 22 + 3 * (proxies - 1);
+}
 
 // An operation whose entry a kernel wrote, in the clock of the GPU; times are ns after `enter`. In slot `number mod
 // capacity` of pinned memory.
@@ -109,7 +115,7 @@ struct Fault {
 
 // Written when a step is over; `steps` last.
 struct alignas(64) StepDone {
-    uint64_t head;   // commands pushed so far
+    uint64_t head;   // commands pushed so far, into all rings
     uint64_t stamps; // made so far, those that found no room included
     uint64_t puts, notifies, signals, barriers;
     uint64_t verified; // tokens
@@ -142,6 +148,14 @@ struct Posting {
     uint32_t fuzz; // tests only: of each thousand entries, so many are written with a random bit flipped
 };
 
+// A ring of commands, and what its proxy tells.
+struct Ring {
+    protocol::Command *commands;
+    uint64_t *tail;
+    void *told;        // [source][channel], a count first in each
+    void *completions; // the count of completed commands first
+};
+
 // Everything a rank's kernels need. Pointers are of the host; the memory behind them is pinned by open().
 struct Setup {
     uint32_t device; // ordinal
@@ -163,15 +177,12 @@ struct Setup {
     uint64_t stamp_capacity; // a power of two
 
     uint8_t *memory; // laid out by `heap`
-    protocol::Command *commands;
-    uint64_t ring_capacity;
-    uint64_t *ring_tail;
-    void *told; // [source][channel], a count first in each
-    uint32_t told_bytes;
-    void *completions; // the count of completed commands first
-    uint32_t completions_bytes;
+    Ring rings[protocol::MAX_PROXIES];
+    uint32_t proxies;       // rings of the rank
+    uint64_t ring_capacity; // of each
+    uint32_t told_bytes, completions_bytes;
 
-    Posting posting; // instead of the ring
+    Posting posting; // instead of the rings
 };
 
 // One round trip between the clocks: the GPU stamped `sent`, the host saw it and stamped `seen`, the GPU saw that and

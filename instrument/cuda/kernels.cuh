@@ -221,6 +221,7 @@ __global__ void dispatch(const __grid_constant__ Kernel k, uint32_t layer) {
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
     if (warp.barrier(0, begin) && warp.notices() && warp.tokens() && warp.tails(0)) warp.wait_tails();
     uint64_t end = now_ns();
+    warp.stamp_heads();
     warp.stamp_at(STAMP_DISPATCH_END, end);
     warp.save();
     note_span(k, layer, 0, begin, end);
@@ -334,6 +335,7 @@ __global__ void combine(const __grid_constant__ Kernel k, uint32_t layer) {
     IssuingWarp<CarrierOf, STAMPS> warp(k, layer);
     if (warp.barrier(1, begin) && warp.sums() && warp.flush() && warp.tails(1)) warp.wait_tails();
     uint64_t end = now_ns();
+    warp.stamp_heads();
     warp.stamp_at(STAMP_COMBINE_END, end);
     warp.save();
     note_span(k, layer, 1, begin, end);

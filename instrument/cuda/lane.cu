@@ -8,6 +8,7 @@
 #include "model.cuh"
 #include "poster.cuh"
 #include "posters.cuh"
+#include "rings.cuh"
 #include "verify.cuh"
 
 namespace efaprof::gpu {
@@ -92,6 +93,12 @@ const char *build_posting(Lane &lane) {
     return counts(lane) ? capture_posting<CountingCarrier>(lane) : capture_posting<PostingCarrier>(lane);
 }
 
+template <template <bool> class CarrierOf> const char *capture_pushing(Lane &lane) {
+    if (!lane.setup.has_stamps) return capture<CarrierOf, false>(lane, lane.graphs[0], lane.steps[0]);
+    EFAPROF_TRY((capture<CarrierOf, true>(lane, lane.graphs[0], lane.steps[0])));
+    return lane.setup.takes_turns ? capture<CarrierOf, false>(lane, lane.graphs[1], lane.steps[1]) : nullptr;
+}
+
 const char *build(Lane &lane) {
     EFAPROF_CUDA(cudaSetDevice(static_cast<int>(lane.setup.device)));
     EFAPROF_CUDA(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking));
@@ -100,9 +107,7 @@ const char *build(Lane &lane) {
     if (lane.setup.is_model) lane.kernel.spans = nullptr; // one graph may run for any number of layers
     if (lane.setup.is_model) return load_model(lane);
     if (lane.setup.posting.is_on) return build_posting(lane);
-    if (!lane.setup.has_stamps) return capture<RingCarrier, false>(lane, lane.graphs[0], lane.steps[0]);
-    EFAPROF_TRY((capture<RingCarrier, true>(lane, lane.graphs[0], lane.steps[0])));
-    return lane.setup.takes_turns ? capture<RingCarrier, false>(lane, lane.graphs[1], lane.steps[1]) : nullptr;
+    return lane.setup.proxies > 1 ? capture_pushing<RingsCarrier>(lane) : capture_pushing<RingCarrier>(lane);
 }
 
 int64_t monotonic_ns() {

@@ -24,7 +24,7 @@ struct Lane {
     uint32_t owned_count;
     void *hosted[16]; // pinned memory of our own
     uint32_t hosted_count;
-    void *registered[12]; // the caller's, pinned
+    void *registered[8 + 4 * protocol::MAX_PROXIES]; // the caller's, pinned
     uint32_t registered_count;
     uint64_t *stop;
     uint64_t *stamps_read;
@@ -56,14 +56,23 @@ template <typename Item, typename Seen> const char *host_memory(Lane &lane, Item
     return nullptr;
 }
 
+inline bool is_pinned(const Lane &lane, const void *page) {
+    for (uint32_t i = 0; i < lane.registered_count; i++)
+        if (lane.registered[i] == page) return true;
+    return false;
+}
+
 // Pins the pages of the caller's memory; `memory` becomes what the kernels call it.
 template <typename Item> const char *pin(Lane &lane, Item *&memory, size_t bytes) {
     auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
     auto start = reinterpret_cast<uintptr_t>(memory), first = start / page * page;
     size_t length = (start + bytes - first + page - 1) / page * page;
     void *device = nullptr;
-    EFAPROF_CUDA(cudaHostRegister(reinterpret_cast<void *>(first), length, cudaHostRegisterMapped));
-    lane.registered[lane.registered_count++] = reinterpret_cast<void *>(first);
+    // Words of several rings may lie in one page.
+    if (!is_pinned(lane, reinterpret_cast<void *>(first))) {
+        EFAPROF_CUDA(cudaHostRegister(reinterpret_cast<void *>(first), length, cudaHostRegisterMapped));
+        lane.registered[lane.registered_count++] = reinterpret_cast<void *>(first);
+    }
     EFAPROF_CUDA(cudaHostGetDevicePointer(&device, reinterpret_cast<void *>(first), 0));
     memory = reinterpret_cast<Item *>(static_cast<uint8_t *>(device) + (start - first));
     return nullptr;
@@ -73,14 +82,16 @@ const char *pin_all(Lane &lane) {
     Setup &seen = lane.kernel.setup;
     size_t words = size_t{seen.shape.ranks} * (seen.shape.channels + 1);
     EFAPROF_TRY(pin(lane, seen.memory, seen.heap.units * protocol::UNIT_BYTES));
-    EFAPROF_TRY(pin(lane, seen.commands, seen.ring_capacity * sizeof(Command)));
-    EFAPROF_TRY(pin(lane, seen.ring_tail, sizeof(uint64_t)));
-    auto *told = static_cast<uint8_t *>(seen.told);
-    EFAPROF_TRY(pin(lane, told, words * seen.told_bytes));
-    seen.told = told;
-    auto *completions = static_cast<uint8_t *>(seen.completions);
-    EFAPROF_TRY(pin(lane, completions, seen.completions_bytes));
-    seen.completions = completions;
+    for (uint32_t i = 0; i < seen.proxies; i++) {
+        Ring &ring = seen.rings[i];
+        EFAPROF_TRY(pin(lane, ring.commands, seen.ring_capacity * sizeof(Command)));
+        EFAPROF_TRY(pin(lane, ring.tail, sizeof(uint64_t)));
+        auto *told = static_cast<uint8_t *>(ring.told), *completions = static_cast<uint8_t *>(ring.completions);
+        EFAPROF_TRY(pin(lane, told, words * seen.told_bytes));
+        EFAPROF_TRY(pin(lane, completions, seen.completions_bytes));
+        ring.told = told;
+        ring.completions = completions;
+    }
     return nullptr;
 }
 

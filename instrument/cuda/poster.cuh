@@ -13,6 +13,8 @@ namespace efaprof::gpu {
 
 template <template <bool> class EndingsOf, bool STAMPS> class Poster {
 public:
+    static constexpr bool HAS_RINGS = false;
+
     __device__ Poster(const Kernel &k, uint32_t layer)
         : k_(k), p_(k.setup.posting), layer_(layer), head_(k.state->head), endings_(k, layer) {}
 

@@ -22,6 +22,15 @@ public:
     __device__ void stamp(StampKind kind, uint32_t value) {
         if (lane() == 0) stamper_.now(kind, value);
     }
+    // Where each of several rings stands but the first, of which other stamps tell.
+    __device__ void stamp_heads() {
+        if constexpr (STAMPS && CarrierOf<STAMPS>::HAS_RINGS) {
+            for (uint32_t ring = 1; ring < s_.proxies; ring++) {
+                auto next = static_cast<uint32_t>(carrier_.ring_head(ring));
+                if (lane() == 0) stamper_.stamp(STAMP_HEAD, next, 0, ring);
+            }
+        }
+    }
     __device__ void stamp_at(StampKind kind, uint64_t time) {
         if (lane() == 0) stamper_.stamp(kind, head(), time, layer_);
     }
@@ -118,6 +127,7 @@ public:
     // Waits until everything pushed so far has completed.
     __device__ bool flush() {
         carrier_.announce();
+        stamp_heads();
         stamp(STAMP_WAIT_BEGIN, head());
         uint32_t polls = carrier_.wait_completed();
         stamp(STAMP_WAIT_END, polls);
@@ -188,7 +198,8 @@ private:
             command.kind = kind;
             command.channel = static_cast<uint8_t>(channel);
             bool is_fenced =
-                is_tail && (s_.fence == Fence::EveryTail || (s_.fence == Fence::FirstTail && channel == 0));
+                is_tail && (s_.fence == Fence::EveryTail ||
+                            (s_.fence == Fence::FirstTail && protocol::is_first_of_ring(channel, s_.proxies)));
             command.flags = protocol::FLAG_SIGNAL | (s_.has_imm ? uint32_t{protocol::FLAG_IMM} : 0u) |
                             (is_fenced ? uint32_t{protocol::FLAG_FENCE} : 0u) | wire_flags(k_.wire[at]);
             return true;

@@ -36,12 +36,11 @@ gpu::Setup GpuLane::setup_for(const Engine &engine, const Options &options, uint
     setup.has_stamps = options.has_stamps;
     setup.takes_turns = options.takes_turns;
     setup.memory = engine.memory;
-    setup.commands = engine.commands;
+    for (Engine &one : engine.all())
+        setup.rings[one.proxy] = {one.commands, one.ring_tail, one.told, &one.completions};
+    setup.proxies = engine.proxies;
     setup.ring_capacity = engine.ring_capacity;
-    setup.ring_tail = engine.ring_tail;
-    setup.told = engine.told;
     setup.told_bytes = sizeof(Told);
-    setup.completions = const_cast<Completions *>(&engine.completions);
     setup.completions_bytes = sizeof engine.completions;
     static_assert(offsetof(Told, count) == 0 && offsetof(Completions, prefix) == 0, "what kernels look at comes first");
     return setup;
@@ -53,7 +52,8 @@ void GpuLane::open(Engine &engine, const gpu::Setup &setup, double ticks_per_ns,
     has_stamps_ = setup.has_stamps;
     clock_ = GpuClock(ticks_per_ns);
     records_ = new (make<GpuRecords>(1)) GpuRecords(engine, warmup, setup.is_model);
-    make_journal(reach, ticks_per_ns);
+    for (Engine &one : engine.all())
+        make_journal(one, reach, ticks_per_ns);
     check_gpu(gpu_library().open(&setup, &lane_));
     is_posting_ = setup.posting.is_on;
     if (is_posting_)
@@ -65,25 +65,51 @@ void GpuLane::open(Engine &engine, const gpu::Setup &setup, double ticks_per_ns,
 void GpuLane::close() {
     if (lane_ != nullptr) gpu_library().close(lane_);
     lane_ = nullptr;
-    if (engine_ != nullptr) engine_->journal = nullptr;
     if (posts_ != nullptr) posts_->~GpuPosts();
     free(posts_);
     free(records_);
     posts_ = nullptr;
-    free(journal_.handed);
-    free(journal_.moves);
     records_ = nullptr;
-    journal_ = {};
+    if (engine_ == nullptr) return;
+    for (Engine &one : engine_->all()) {
+        Journal &journal = journals_[one.proxy];
+        one.journal = nullptr;
+        free(journal.handed);
+        free(journal.moves);
+        journal = {};
+    }
 }
 
-void GpuLane::make_journal(const Reach &reach, double ticks_per_ns) {
-    journal_.depth = reach.phases;
-    journal_.handed = make<Handover>(engine_->word_index(engine_->ranks, 0) * reach.phases);
+void GpuLane::make_journal(Engine &engine, const Reach &reach, double ticks_per_ns) {
+    Journal &journal = journals_[engine.proxy];
+    journal.depth = reach.phases;
+    journal.handed = make<Handover>(engine.word_index(engine.ranks, 0) * reach.phases);
     uint64_t moves = protocol::power_of_two(reach.commands);
-    journal_.moves = make<Move>(moves);
-    journal_.move_mask = moves - 1;
-    journal_.clock = {0, 0, ticks_per_ns};
-    engine_->journal = &journal_;
+    journal.moves = make<Move>(moves);
+    journal.move_mask = moves - 1;
+    journal.clock = {0, 0, ticks_per_ns};
+    engine.journal = &journal;
+}
+
+// One line for all rings: nothing is on its way.
+void GpuLane::share_clock() {
+    for (const Engine &one : engine_->all())
+        journals_[one.proxy].clock = journals_[0].clock;
+}
+
+uint64_t GpuLane::completed() const {
+    if (is_posting_) return done().ended;
+    uint64_t all = 0;
+    for (const Engine &one : engine_->all())
+        all += protocol::load_acquire(&one.completions.prefix);
+    return all;
+}
+
+uint64_t GpuLane::violations() const {
+    uint64_t all = records_->violations();
+    for (const Engine &one : engine_->all())
+        all += one.journal->violations;
+    return all;
 }
 
 void GpuLane::describe(uint32_t device) const {

@@ -28,18 +28,22 @@ public:
     const gpu::StepDone &done() const { return *gpu_library().done(lane_); }
     LaneCounts counts() const;
 
-    void start_clock() { clock_.start(lane_, journal_.clock); }
+    void start_clock() {
+        clock_.start(lane_, journals_[0].clock);
+        share_clock();
+    }
     bool is_clock_due(uint64_t now) const { return clock_.is_due(now); }
     // Only once everything has completed: a command on its way would have its stages on two lines.
     bool has_completed() const {
         return completed() == done().head; // where kernels post: as of their last look
     }
-    uint64_t completed() const {
-        return is_posting_ ? done().ended : protocol::load_acquire(&engine_->completions.prefix);
-    }
+    uint64_t completed() const;
     // Kernels that post by themselves look until everything has ended; what they saw is written down.
     void settle();
-    void compare_clocks() { clock_.sample(journal_.clock); }
+    void compare_clocks() {
+        clock_.sample(journals_[0].clock);
+        share_clock();
+    }
 
     // Writes down the stamps that have not been read yet, up to this number.
     void write_records(uint64_t end);
@@ -48,18 +52,19 @@ public:
     // What the clocks were found to do, after everything else.
     void note_clock() const;
     const GpuClock &clock() const { return clock_; }
-    uint64_t violations() const { return records_->violations() + journal_.violations; }
+    uint64_t violations() const;
 
     // Ends the kernels and waits for a while.
     void stop() const;
 
 private:
-    void make_journal(const Reach &reach, double ticks_per_ns);
+    void make_journal(Engine &engine, const Reach &reach, double ticks_per_ns);
+    void share_clock();
     void describe(uint32_t device) const;
 
     Engine *engine_ = nullptr;
     gpu::Lane *lane_ = nullptr;
-    Journal journal_ = {};
+    Journal journals_[protocol::MAX_PROXIES] = {}; // of each ring
     GpuRecords *records_ = nullptr;
     GpuPosts *posts_ = nullptr; // where kernels post by themselves
     bool is_posting_ = false;

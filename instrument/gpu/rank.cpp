@@ -39,7 +39,7 @@ GpuSteps::GpuSteps(Engine &engine, const Job &job, const GdaQueues *queues)
     setup.compute_ns = options_.compute_ns + options_.late_ns[engine.rank];
     if (options_.corrupt_step >= 0 && engine.rank == 0)
         setup.corrupt_step = static_cast<uint64_t>(options_.corrupt_step);
-    setup.stamp_capacity = protocol::power_of_two(4ull * gpu::STAMPS_OF_LAYER * options_.layers);
+    setup.stamp_capacity = protocol::power_of_two(4ull * gpu::stamps_of_layer(engine.proxies) * options_.layers);
     if (queues != nullptr) setup.posting = posting_for(*queues, options_, reach().commands);
     lane_.open(engine, setup, job.ticks_per_ns, reach(), options_.warmup);
     running = &lane_;
@@ -113,7 +113,8 @@ void GpuSteps::keep_spans(uint32_t step) {
 }
 
 void GpuSteps::write_records() {
-    uint64_t step_stamps = uint64_t{gpu::STAMPS_OF_LAYER} * options_.layers, read = lane_.stamps_read();
+    uint64_t step_stamps = uint64_t{gpu::stamps_of_layer(engine_.proxies)} * options_.layers,
+             read = lane_.stamps_read();
     if (lane_.done().stamps == read) return;
     for (uint64_t end = read + step_stamps; end <= lane_.done().stamps; end += step_stamps)
         lane_.write_records(end);

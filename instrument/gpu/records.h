@@ -26,9 +26,10 @@ private:
     void begin_phase(const gpu::Stamp &stamp, uint64_t time);
     void wait(uint64_t end, uint32_t polls);
     Release release(uint32_t first, uint32_t end) const;
-    Release flushed();
+    Release flushed(uint16_t &ring);
     uint64_t ticks(uint64_t gpu_ns) const { return engine_.journal->clock.ticks_at(gpu_ns); }
-    uint64_t whole(uint32_t low) const; // number of a command whose low half this is, at or after head_
+    // Number of a ring's command whose low half this is, at or after its head.
+    uint64_t whole(uint32_t low, uint32_t proxy = 0) const;
 
     const Engine &engine_;
     uint32_t warmup_;
@@ -36,7 +37,8 @@ private:
     uint16_t kind_ = 0;                        // of a model's step
     uint32_t step_ = 0, layer_ = 0, wait_ = 0; // waits of this phase so far
     bool is_combine_ = false;
-    uint64_t head_ = 0, phases_ = 0, begin_ = 0, since_ = 0, moves_ = 0, violations_ = 0;
+    uint64_t phases_ = 0, begin_ = 0, since_ = 0, violations_ = 0;
+    uint64_t heads_[protocol::MAX_PROXIES] = {}, moves_[protocol::MAX_PROXIES] = {}; // of each ring
 };
 
 } // namespace efaprof::dispatch

@@ -94,9 +94,9 @@ void Lane::barrier() {
 void Lane::send_tails() {
     for (uint32_t i = 0; i + 1 < engine_.ranks; i++) {
         for (uint32_t channel = 0; channel < engine_.channels; channel++) {
-            bool is_fenced = options_.signal == SignalMode::Fence ||
-                             (options_.signal == SignalMode::FenceBatch &&
-                              protocol::is_first_of_ring(channel, engine_.proxies));
+            bool is_fenced =
+                options_.signal == SignalMode::Fence ||
+                (options_.signal == SignalMode::FenceBatch && protocol::is_first_of_ring(channel, engine_.proxies));
             signal(EFAPROF_CMD_SIGNAL, peer_after(i), channel, is_fenced);
         }
     }
@@ -123,8 +123,8 @@ void Lane::look(Idle &idle, uint64_t begin, const char *what, uint32_t peer, uin
         pushed += carrier_.head(one.proxy);
     }
     fail(Cause::Failed, "step %u layer %u: waited %u s for %s (rank %u channel %u); %llu of %llu commands completed%s",
-         place_.step, place_.layer, options_.timeout_s, what, peer, channel,
-         static_cast<unsigned long long>(completed), static_cast<unsigned long long>(pushed), oldest);
+         place_.step, place_.layer, options_.timeout_s, what, peer, channel, static_cast<unsigned long long>(completed),
+         static_cast<unsigned long long>(pushed), oldest);
 }
 
 void Lane::wait_signals(WaitKind kind, uint32_t first, uint32_t last) {

@@ -177,7 +177,6 @@ void check_device(const Options &options) {
         if (options.is_pinned) refuse("--pin keeps threads near a GPU: add --device cuda");
         return;
     }
-    if (options.proxies > 1) refuse("--proxies %u: with --device cuda a rank has one", options.proxies);
     uint32_t unit = shape.element_bytes == 1 ? 128 : 8;
     if (shape.element_bytes == sizeof(float)) refuse("--device cuda moves --dtype bf16 or fp8");
     if (shape.hidden % unit != 0 || shape.hidden > 32768)

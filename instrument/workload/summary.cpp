@@ -92,13 +92,14 @@ void print_summary(const Job &job) {
                options.layers, step_us, totals.operations, totals.verified);
         return;
     }
-    printf("{\"ranks\": %u, \"provider\": \"%s\", \"signal\": \"%s\", \"immediate\": %s, \"threads\": %u, \"proxies\": %u, "
+    printf("{\"ranks\": %u, \"provider\": \"%s\", \"signal\": \"%s\", \"immediate\": %s, \"threads\": %u, \"proxies\": "
+           "%u, "
            "\"layers\": %u, \"steps\": %u, \"warmup\": %u, \"wall_ns\": %" PRIu64 ", \"step_us\": %.3f, "
            "\"operations\": {\"put\": %" PRIu64 ", \"notify\": %" PRIu64 ", \"signal\": %" PRIu64
            ", \"barrier\": %" PRIu64 "}, \"verified_tokens\": %" PRIu64,
            options.shape.ranks, first.provider, signal_name(options.signal), first.has_imm ? "true" : "false",
-           first.threads, options.proxies, options.layers, options.steps, options.warmup, totals.wall_ns, step_us, totals.puts,
-           totals.notifies, totals.signals, totals.barriers, totals.verified);
+           first.threads, options.proxies, options.layers, options.steps, options.warmup, totals.wall_ns, step_us,
+           totals.puts, totals.notifies, totals.signals, totals.barriers, totals.verified);
     if (totals.checksum != 0) printf(", \"checksum\": \"%016" PRIx64 "\"", totals.checksum);
     if (options.device == Device::Cuda) print_gpu_json(job);
     printf("}\n");

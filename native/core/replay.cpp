@@ -292,10 +292,10 @@ private:
     }
     // The operation that the NIC sent before; -1: none.
     int64_t sent_before(uint64_t sent) const {
-        if (graph_.sent_before == nullptr)
-            return graph_.starts_ring[sent] != 0 ? -1 : static_cast<int64_t>(sent) - 1;
+        if (graph_.sent_before == nullptr) return graph_.starts_ring[sent] != 0 ? -1 : static_cast<int64_t>(sent) - 1;
         const int32_t node = graph_.sent_before[sent];
-        return node < 0 ? -1 : node - static_cast<int64_t>(graph_.return_stage) * static_cast<int64_t>(graph_.operations);
+        return node < 0 ? -1
+                        : node - static_cast<int64_t>(graph_.return_stage) * static_cast<int64_t>(graph_.operations);
     }
     Time after(Time before, Time own, uint64_t sent) const {
         if (before == NONE || own == NONE) return own;

@@ -1,4 +1,4 @@
-// libefaprof-cuda.so without a GPU: the kernels of instrument/cuda on a CPU (simt.h), both carriers. A launch runs the
+// libefaprof-cuda.so without a GPU: the kernels of instrument/cuda on a CPU (simt.h), every carrier. A launch runs the
 // whole step at once. Everything that orders memory between a GPU and a host is out of its reach.
 #include <cuda_bf16.h>
 #include <cuda_fp8.h>
@@ -12,6 +12,7 @@ thread_local uint4 payload[8192]; // the verifying kernel's dynamic shared memor
 
 #include "cuda/poster.cuh"
 #include "cuda/posters.cuh"
+#include "cuda/rings.cuh"
 #include "cuda/verify.cuh"
 
 namespace efaprof::gpu {
@@ -101,7 +102,9 @@ template <template <bool> class CarrierOf> void run(const Kernel &k) {
 
 const char *launch(Lane *lane) {
     const Kernel &k = lane->kernel;
-    if (!k.setup.posting.is_on)
+    if (!k.setup.posting.is_on && k.setup.proxies > 1)
+        run<RingsCarrier>(k);
+    else if (!k.setup.posting.is_on)
         run<RingCarrier>(k);
     else if (k.setup.posting.counter.done != nullptr)
         run<CountingCarrier>(k);

@@ -31,7 +31,7 @@ struct efaprof_graph {
         *compute_before;        // before: covered since the first of all
     const uint8_t *starts_ring; // per operation: the one before it is of another ring
     const int64_t *service_ns;  // per operation, the least time that its NIC is busy with it; NULL: no limit is known
-    int32_t *sent_before;       // per operation, the return of the one before it at its NIC, -1: none; NULL: of its ring
+    int32_t *sent_before; // per operation, the return of the one before it at its NIC, -1: none; NULL: of its ring
     int32_t seen_stage, return_stage, done_stage; // stages from done_stage on are those of an operation's completion
     uint8_t compute_label, late_label, idle_label, missing_label;
 };
