@@ -22,7 +22,7 @@ class SlowReplay:
         self.system, self.without, self.has_fences = system, without, has_fences
         self.known: dict[tuple[int, str], int] = {}
         self.lane_end: dict[tuple[int, int], int] = {}
-        self.by_number = {(one.rank, one.seq): one for one in system.operations}
+        self.by_number = {(one.rank, one.proxy, one.seq): one for one in system.operations}
 
     def end(self, rank: int) -> int:
         """End of the step of one rank."""
@@ -93,7 +93,7 @@ class SlowReplay:
 
     def followed(self, one: Operation, stamp: str) -> list[tuple[Operation, str]]:
         """Everything that a stage of an operation waited for."""
-        previous = self.by_number.get((one.rank, one.seq - 1))
+        previous = self.by_number.get((one.rank, one.proxy, one.seq - 1))
         if stamp == "publish":
             return [(one, "enter")]
         if stamp == "seen":
@@ -101,7 +101,7 @@ class SlowReplay:
         if stamp == "fenced":
             return [(one, "seen")] + [
                 (other, "done") for other in self.system.operations
-                if other.rank == one.rank and other.peer == one.peer and other.seq < one.seq
+                if (other.rank, other.proxy, other.peer) == (one.rank, one.proxy, one.peer) and other.seq < one.seq
             ]  # fmt: skip
         if stamp == "call":
             return [(one, "fenced" if "fenced" in one.at else "seen")]
@@ -112,6 +112,7 @@ class SlowReplay:
         if stamp == "told":
             return [(one, "done")] + ([(previous, "told")] if previous else [])
         earlier = [other for other in self.system.operations
-                   if other.peer == one.peer and other.at["signal"] < one.at["signal"]]  # fmt: skip
+                   if (other.peer, other.proxy) == (one.peer, one.proxy)
+                   and other.at["signal"] < one.at["signal"]]  # fmt: skip
         last = max(earlier, key=lambda other: other.at["signal"], default=None)
         return [(one, "arrival")] + ([(last, "signal")] if last else [])

@@ -72,7 +72,8 @@ class _Walker:
     # ---- along one operation
     def signal(self, one: Operation) -> None:
         before = [other for other in self.system.operations
-                  if other.peer == one.peer and other.at["signal"] < one.at["signal"]]  # fmt: skip
+                  if (other.peer, other.proxy) == (one.peer, one.proxy)
+                  and other.at["signal"] < one.at["signal"]]  # fmt: skip
         previous = max(before, key=lambda other: other.at["signal"], default=None)
         if previous is not None and previous.at["signal"] > one.at["arrival"]:
             self.charge("rx", previous.at["signal"], one.at["signal"])
@@ -111,7 +112,8 @@ class _Walker:
         if one.at["fenced"] <= self.low:
             return True
         earlier = [other for other in self.system.operations
-                   if other.rank == one.rank and other.peer == one.peer and other.seq < one.seq]  # fmt: skip
+                   if (other.rank, other.proxy, other.peer) == (one.rank, one.proxy, one.peer)
+                   and other.seq < one.seq]  # fmt: skip
         last = max(earlier, key=lambda other: other.at["done"], default=None)
         if last is None or last.at["done"] <= one.at["seen"]:
             self.charge("nic", one.at["seen"], one.at["fenced"])
@@ -160,4 +162,4 @@ class _Walker:
 
     def before(self, one: Operation) -> Operation | None:
         return next((other for other in self.system.operations
-                     if other.rank == one.rank and other.seq == one.seq - 1), None)  # fmt: skip
+                     if (other.rank, other.proxy, other.seq) == (one.rank, one.proxy, one.seq - 1)), None)  # fmt: skip

@@ -20,6 +20,7 @@ from efaprof.errors import UsageError
 from efaprof.native_graph import EventGraph, Events, Scenario
 from efaprof.native_wide import NO_TIME
 from efaprof.trace.layers import Layer
+from efaprof.trace.layout import RINGS_APART
 
 SAME = Change("same", Scenario())
 LONGER = 1 << 32  # than what 32 bits hold
@@ -137,23 +138,34 @@ def test_a_rank_may_save_more_than_its_own_path_shows_when_lateness_hid_behind_i
     assert gain <= spent + path["compute_ns"][0]
 
 
-def slow_wire(operations=50, *, proxy=100, wire=95, latency=500):
-    """All commands at once, through a proxy and then a NIC that are both slow; times in ns."""
+def slow_wire(operations=50, *, proxies=1, proxy=100, wire=95, latency=500):
+    """All commands at once, through proxies in turn and then a NIC, all slow; times in ns."""
     made = HandMade(unit=1)
     made.step(1, 0, 10 * operations * proxy)
-    returned = departed = 0
-    for seq in range(operations):
-        seen = max(returned, seq + 1)
-        returned = seen + proxy
-        departed = max(returned, departed + wire if seq else 0)
-        is_last = seq == operations - 1
-        made.operation(1, seq, 0, kind="signal" if is_last else "put", wire_seq=seq, enter=seq, publish=seq + 1,
-                       seen=seen, call=seen + proxy, **{"return": returned}, arrival=departed + latency,
-                       signal=departed + latency)  # fmt: skip
+    returned, departed = [0] * proxies, 0
+    for number in range(operations):
+        seq, own = divmod(number, proxies)
+        seen = max(returned[own], number + 1)
+        returned[own] = seen + proxy
+        departed = max(returned[own], departed + wire if number else 0)
+        is_last = number == operations - 1
+        made.operation(1, seq, 0, ring=RINGS_APART * own + 1, channel=own, kind="signal" if is_last else "put",
+                       wire_seq=seq, enter=number, publish=number + 1, seen=seen, call=seen + proxy,
+                       **{"return": returned[own]}, arrival=departed + latency, signal=departed + latency)  # fmt: skip
     end = departed + latency
     made.step(0, 0, end)
-    made.wait(0, 0, end, source=1, seq=operations - 1, signal=end)
+    made.wait(0, 0, end, source=1, seq=seq, channel=own, signal=end)
     return made.chunk(), end
+
+
+def test_proxies_of_a_rank_share_its_nic():
+    chunk, wall = slow_wire(proxies=2, wire=45)
+    proxy = scaled("proxy", (Layer.PROXY,))
+    assert saved(chunk, proxy)["proxy"] > 0.8 * wall
+    # Two proxies post an operation every 50 ns, and the NIC would take one every 45.
+    assert 0 < saved(chunk, proxy, limits=Limits(rate_ops_s=1e9 / 45))["proxy"] < 0.15 * wall
+    graph = build(chunk, limits=Limits(rate_ops_s=1e9 / 45))
+    assert (replayed(graph, SAME) == graph.events.events.time).all()
 
 
 def test_a_slow_wire_behind_a_slow_proxy_needs_its_ceiling():
