@@ -25,6 +25,7 @@ SHAPES = [(tokens, hidden) for hidden in (2048, 7168) for tokens in (1, 4, 8, 12
 INJECTIONS = ("kernel", "ring", "proxy", "libfabric", "nic", "rx")
 MODEL = ("--topk", "8", "--experts", "64", "--compute-us", "50")
 EFA, DEVICE = "efa-direct", "latency=5us"  # runs on the emulated device
+PROXIES = (1, 2, 4)
 PATHS = {"proxy": (), "gdaki": POSTED}
 
 
@@ -147,6 +148,33 @@ def switches() -> None:
             on, off, ratios = found
             against = f"× {median(ratios):.3f} ({ratios[0]:.2f} … {ratios[-1]:.2f}) of {off:.2f} µs without"
             row(f"switch: {label}", f"{on:.2f} µs dispatch p50", against)
+
+
+def proxies(folder: Path) -> None:
+    """Several rings of a rank, each with a proxy, against one, in turns; and that what they record is whole."""
+    shape = ["--tokens", "128", "--hidden", "2048", "--channels", "8", "--threads", "2", "--steps", "200", *MODEL]
+    for provider in ("tcp", "shm"):
+        took: dict[int, list[dict[str, float]]] = {count: [] for count in PROXIES}
+        for turn in range(TURNS):
+            for count in PROXIES if turn % 2 else reversed(PROXIES):
+                ended = run(command(*shape, "--proxies", str(count), provider=provider))
+                if ended.code != 0:
+                    row(f"proxies: {count} over {provider}", "FAILED", "", ended.last_words)
+                    return
+                gpu = ended.summary["gpu"]
+                took[count].insert(0, {
+                    "dispatch": gpu["dispatch_us"]["p50"], "combine": gpu["combine_us"]["p50"],
+                    "a step": ended.summary["step_us"],
+                })  # fmt: skip
+        for count, what in ((count, what) for what in took[1][0] for count in PROXIES):
+            ratios = sorted(own[what] / one[what] for own, one in zip(took[count], took[1], strict=True))
+            row(
+                f"proxies: {count} of a rank over {provider}, {what}, T=128",
+                f"{median(own[what] for own in took[count]):.1f} µs",
+                f"× {median(ratios):.3f} ({ratios[0]:.2f} … {ratios[-1]:.2f}) of one" if count > 1 else "",
+            )
+        options = [*shape[: -len(MODEL)], "--proxies", "2"]
+        one_run(f"proxies: 2 ranks with 2 each over {provider}", *recorded(folder, options, provider))
 
 
 def dense() -> None:
@@ -310,6 +338,7 @@ def main() -> int:
             ("gdaki", lambda: posting(Path(folder))),
             ("switches", switches),
             ("dense", dense),
+            ("proxies", lambda: proxies(Path(folder))),
         ):
             if not asked or name in asked:
                 section()

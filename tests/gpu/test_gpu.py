@@ -90,6 +90,13 @@ def test_shared_doorbells_and_small_batches():
     check_shape("--more", "--drain", "4")
 
 
+def test_a_rank_with_several_proxies_moves_every_token():
+    summary = check_shape("--proxies", "2")
+    assert (summary["proxies"], (summary["threads"] - 1) % 2) == (2, 0)
+    check_shape("--proxies", "4", "--channels", "5", "--signal", "fence-batch", "--threads", "2")
+    check_shape("--proxies", "3", "--ring", "64", "--window", "16", "--tokens", "64", "--threads", "2")
+
+
 def test_it_issues_what_the_routes_say():
     from efaprof.instrument.dispatch import DispatchOptions
 
@@ -153,9 +160,19 @@ def test_ranks_that_would_take_turns_on_a_gpu_are_refused():
 
 
 def test_a_recorded_run_is_whole():
+    check_recorded()
+
+
+def test_a_recorded_run_of_two_proxies_is_whole():
+    check_recorded("--proxies", "2")
+
+
+def check_recorded(*more):
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "run"
-        ended = run([sys.executable, "-m", "efaprof", "record", "-o", str(target), "--", *command("--steps", "200")])
+        ended = run(
+            [sys.executable, "-m", "efaprof", "record", "-o", str(target), "--", *command("--steps", "200", *more)]
+        )
         assert ended.code == 0, ended.err
         share, causal = stamped(target)
         assert share >= 0.999
