@@ -38,11 +38,6 @@ GRACE_NS = 20_000_000
 PATIENCE_NS = 1_000_000_000
 
 
-def has_steps(survey: Survey) -> bool:
-    """The run holds marked steps of our own dispatch paths."""
-    return len(survey.marks.body) > 0
-
-
 def chunks(survey: Survey, *, chunk_ops: int = CHUNK_OPS) -> Iterator[DispatchChunk]:
     """All whole steps in order, at least one a chunk and about `chunk_ops` operations."""
     found = _chunks(survey, chunk_ops)
@@ -113,7 +108,7 @@ class _Pending:
 
     def is_settled(self, chunk: int) -> bool:
         """Nothing more is to come for this chunk, or those before it."""
-        end = max(marks.time_at(self._cuts[chunk + 1]) for marks in self._rings)
+        end = max(int(marks.step_ns[self._cuts[chunk + 1]]) for marks in self._rings)
         if self._reached_ns < end + GRACE_NS:
             return False
         return self._reached_ns >= end + PATIENCE_NS or int(self._wide.completed[chunk]) == self._wide.rows(chunk)
@@ -122,7 +117,7 @@ class _Pending:
         """The steps of a chunk as tables; later records stay pending."""
         steps = self._cuts[chunk], self._cuts[chunk + 1]
         computes = {
-            marks.ring: self._others[marks.process].split_computes(marks.ring, marks.time_at(steps[1]))
+            marks.ring: self._others[marks.process].split_computes(marks.ring, int(marks.step_ns[steps[1]]))
             for marks in self._rings
             if marks.is_first
         }

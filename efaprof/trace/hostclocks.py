@@ -213,9 +213,9 @@ def _moved(surveyed: Survey, shifts: Mapping[Boot, Shift]) -> Survey:
         ring if shift_of[ring.process] is None else replace(ring, clock=clocks[id(ring.clock)])
         for ring in surveyed.rings
     )
-    time_ns = surveyed.marks.time_ns.copy()
-    for process, shift in enumerate(shift_of):
-        if shift is not None:
-            rows = surveyed.marks.process == process
-            time_ns[rows] = shift.to_ns_of(time_ns[rows])
-    return replace(surveyed, rings=rings, marks=replace(surveyed.marks, time_ns=time_ns))
+    marks = tuple(
+        one if (shift := shift_of[one.process]) is None
+        else replace(one, step_ns=shift.to_ns_of(one.step_ns), clock=clocks[id(one.clock)])
+        for one in surveyed.marks
+    )  # fmt: skip
+    return replace(surveyed, rings=rings, marks=marks)

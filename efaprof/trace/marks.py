@@ -11,15 +11,17 @@ from efaprof.trace.layout import RINGS_APART, Phase
 from efaprof.trace.stages import u48
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from efaprof.trace.clocks import ClockMap
-    from efaprof.trace.survey import Survey
+    from efaprof.trace.survey import Ring, Survey
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """MARK records of one command ring, in order: where each (step, layer, phase) begins."""
+    """MARK records of one command ring, in order: where each (step, layer, phase) begins. No wider than they are."""
 
     ring: int
     is_first: bool  # of the rank's rings: what is no operation (steps, gates, computing) stands with it
@@ -27,54 +29,68 @@ class Marks:
     rank: int
     clock: ClockMap
     first_seq: NDArray[np.int64]
-    time_ns: NDArray[np.int64]
-    step: NDArray[np.int64]
-    layer: NDArray[np.int64]
-    phase: NDArray[np.int64]
-    kind: NDArray[np.int64]
+    step: NDArray[np.uint32]
+    layer: NDArray[np.uint16]
+    phase: NDArray[np.uint16]
+    kind: NDArray[np.uint16]
     step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
     step_seqs: NDArray[np.int64]  # first sequence of each step, and the end of the last one
+    step_ns: NDArray[np.int64]  # when each of them began
 
     @property
     def steps(self) -> int:
         """Whole steps."""
         return max(len(self.step_rows) - 1, 0)
 
-    def time_at(self, position: int) -> int:
-        """Begin of the step at this position, ns."""
-        return int(self.time_ns[self.step_rows[position]])
-
 
 def read_marks(survey: Survey) -> list[Marks]:
     """Marks of each command ring that has at least one whole step, in order of ring."""
-    body, process = survey.marks.body, survey.marks.process
-    clock_of = {ring.process: ring.clock for ring in survey.rings}
-    seq = u48(body["first_seq"])
+    return list(survey.marks)
+
+
+def find_marks(
+    rings: Sequence[Ring], bodies: Sequence[NDArray[np.void]], facts: Mapping[tuple[int, str], int]
+) -> tuple[Marks, ...]:
+    """`read_marks` of a run, from the MARK records in each of its files."""
     found: list[Marks] = []
-    for ring in np.unique(body["ring"]):
-        rows = np.flatnonzero(body["ring"] == ring)
-        rows = rows[np.argsort(body["t_end"][rows], kind="stable")]
-        own = int(process[rows[0]])
-        rank = survey.facts.get((own, "job.rank"), int(ring) % RINGS_APART)
-        phase = body["phase"][rows].astype(np.int64)
+    clock_of = {ring.process: ring.clock for ring in rings}
+    for number in np.unique(np.concatenate([np.unique(body["ring"]) for body in bodies])).tolist():
+        written = [
+            (ring.process, rows)
+            for ring, body in zip(rings, bodies, strict=True)
+            if len(rows := body if (own := body["ring"] == number).all() else body[own])
+        ]
+        body, process = _in_order(written)
+        rank = facts.get((process, "job.rank"), number % RINGS_APART)
         # Sequences only grow: a flipped bit in one must not make a step of as many operations.
-        first_seq = np.minimum.accumulate(seq[rows][::-1])[::-1]
-        step_rows = np.flatnonzero(phase == Phase.STEP)
+        first_seq = np.minimum.accumulate(u48(body["first_seq"])[::-1])[::-1]
+        step_rows = np.flatnonzero(body["phase"] == Phase.STEP)
         marks = Marks(
-            ring=int(ring),
-            is_first=not any((own, rank) == (one.process, one.rank) for one in found),
-            process=own,
+            ring=number,
+            is_first=not any((process, rank) == (one.process, one.rank) for one in found),
+            process=process,
             rank=rank,
-            clock=clock_of[own],
-            first_seq=first_seq,
-            time_ns=survey.marks.time_ns[rows],
-            step=body["step"][rows].astype(np.int64),
-            layer=body["layer"][rows].astype(np.int64),
-            phase=phase,
-            kind=body["x"][rows].astype(np.int64),
+            clock=clock_of[process],
+            first_seq=np.ascontiguousarray(first_seq),
+            **{name: body[field].copy() for name, field in _FIELDS.items()},
             step_rows=step_rows,
             step_seqs=first_seq[step_rows],
+            step_ns=clock_of[process].to_ns(body["t_end"][step_rows].astype(np.int64)),
         )
         if marks.steps:
             found.append(marks)
-    return found
+    return tuple(found)
+
+
+_FIELDS = {"step": "step", "layer": "layer", "phase": "phase", "kind": "x"}
+
+
+def _in_order(written: Sequence[tuple[int, NDArray[np.void]]]) -> tuple[NDArray[np.void], int]:
+    """Records of all files in order of time, and the process that wrote the first of them."""
+    body = written[0][1] if len(written) == 1 else np.concatenate([rows for _, rows in written])
+    process = np.repeat([process for process, _ in written], [len(rows) for _, rows in written])
+    ticks = body["t_end"]
+    if (ticks[1:] < ticks[:-1]).any():
+        order = np.argsort(ticks, kind="stable")
+        body, process = body[order], process[order]
+    return body, int(process[0])

@@ -16,6 +16,7 @@ from efaprof.errors import TraceError
 from efaprof.trace import clocks, fabric, layout, objects
 from efaprof.trace.decode import UNKNOWN_KIND
 from efaprof.trace.layout import Clock, Shape
+from efaprof.trace.marks import find_marks
 from efaprof.trace.rawfile import RawFile, open_raw
 from efaprof.trace.schema import OP_KINDS
 from efaprof.trace.walk import CONTROL, Part, Walked, walk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from efaprof.trace.clocks import ClockMap
+    from efaprof.trace.marks import Marks
     from efaprof.trace.objects import Objects, Timed
     from efaprof.trace.rawfile import Identity
 
@@ -109,7 +111,7 @@ class Survey:
     objects: Objects
     notes: tuple[tuple[str, int, bool], ...]  # text, value, says that a probe is degraded
     facts: dict[tuple[int, str], int]  # (process, text of a note) → its value
-    marks: Timed  # where steps and their phases begin, in our own dispatch paths
+    marks: tuple[Marks, ...]  # where steps and their phases begin, in our own dispatch paths
     records: dict[Shape, int]
     op_kinds: dict[str, int]
     has_deferred: bool  # some call was made with FI_MORE
@@ -174,7 +176,7 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
         objects=objects.build(_timed(rings, found, Shape.OBJECT), _timed(rings, found, Shape.BIND), names),
         notes=_notes(found, names),
         facts=facts,
-        marks=_timed(rings, found, Shape.MARK),
+        marks=find_marks(rings, [one.of(Shape.MARK) for one in found], facts),
         records={shape: int(shapes[shape]) for shape in Shape if shapes[shape]},
         op_kinds={kind: int(kinds[row]) for row, kind in enumerate(OP_KINDS) if kinds[row]},
         has_deferred=any(one.flags & fabric.FI_MORE for one in found),

@@ -179,12 +179,14 @@ def _operations(rings: Sequence[Marks], steps: tuple[int, int], stages: Columns)
     kind = x >> 12
     lengths = [int(marks.step_seqs[steps[1]] - marks.step_seqs[steps[0]]) for marks in rings]
     places = [_places(marks, steps) for marks in rings]
-    phase = np.concatenate([np.repeat(marks.phase[rows], many) for marks, rows, many in places])
+    phase = np.concatenate([np.repeat(marks.phase[rows].astype(np.int64), many) for marks, rows, many in places])
     return {
         **{name: np.repeat([getattr(marks, name) for marks in rings], lengths) for name in ("process", "rank", "ring")},
         "seq": np.concatenate([np.arange(*marks.step_seqs[list(steps)]) for marks in rings]),
         **{
-            name: np.concatenate([np.repeat(getattr(marks, name)[rows], many) for marks, rows, many in places])
+            name: np.concatenate(
+                [np.repeat(getattr(marks, name)[rows].astype(np.int64), many) for marks, rows, many in places]
+            )
             for name in ("step", "layer")
         },
         "phase": np.where(phase < _PHASES, phase, NONE),
@@ -236,8 +238,8 @@ def _steps(marks: Marks, steps: tuple[int, int]) -> Columns:
         "rank": np.full(count, marks.rank),
         "step": marks.step[rows[:-1]],
         "kind": marks.kind[rows[:-1]],
-        "begin_ns": marks.time_ns[rows[:-1]],
-        "end_ns": marks.time_ns[rows[1:]],
+        "begin_ns": marks.step_ns[steps[0] : steps[1]],
+        "end_ns": marks.step_ns[steps[0] + 1 : steps[1] + 1],
     }
 
 
