@@ -71,8 +71,9 @@ class System:
                               phase=phase, kind=kind, channel=released.proxy, signal=signal)  # fmt: skip
         for one in self.operations:
             made.operation(
-                one.rank, one.seq, one.peer, ring=RINGS_APART * one.proxy + one.rank, channel=one.proxy, layer=one.layer, phase=one.phase, kind=one.kind, wire_seq=one.wire_seq,
-                is_fenced=one.is_fenced, **one.at,
+                one.rank, one.seq, one.peer, ring=RINGS_APART * one.proxy + one.rank, channel=one.proxy,
+                layer=one.layer, phase=one.phase, kind=one.kind, wire_seq=one.wire_seq, is_fenced=one.is_fenced,
+                **one.at,
             )  # fmt: skip
         return made.chunk()
 

@@ -7,6 +7,8 @@ handed over. One proxy serves the commands first in, first out:
                 │ ring │ proxy │ libfabric │        seen_i = max(publish_i + ring, return_{i-1})
                                                     return_i = seen_i + proxy + libfabric
                                    │ nic │ rx │ poll    wall = return_{n-1} + nic + rx + poll
+
+With several proxies a rank, commands go to them in turn, and each serves its own first in, first out.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ class Steady:
     """Durations of one operation in each layer, ns, and the size of a step; the properties are the answers."""
 
     steps: int
-    commands: int = 16
+    commands: int = 16  # of a rank; a multiple of its proxies
     ranks: int = 2
+    proxies: int = 1  # of a rank
     compute_ns: int = 50_000
     kernel_ns: int = 300
     ring_ns: int = 1_000
@@ -62,8 +65,11 @@ class Steady:
         number = np.arange(self.commands, dtype=np.int64)
         publish = self.compute_ns + (number + 1) * self.kernel_ns
         service = self.proxy_ns + self.libfabric_ns
-        # seen_i = max over j ≤ i of (publish_j + ring + (i - j)·service): a first-in-first-out server as a scan.
-        seen = np.maximum.accumulate(publish + self.ring_ns - number * service) + number * service
+        # Of one ring, seen_i = max over j ≤ i of (publish_j + ring + (i - j)·service): a first-in-first-out server as
+        # a scan.
+        before = number // self.proxies * service
+        due = (publish + self.ring_ns - before).reshape(-1, self.proxies)
+        seen = np.maximum.accumulate(due, axis=0).reshape(-1) + before
         returned = seen + service
         done = returned + self.nic_ns
         return {
@@ -74,7 +80,12 @@ class Steady:
     @property
     def wall_ns(self) -> int:
         """Length of a step."""
-        return int(self.times()["signal"][-1]) + self.poll_ns
+        return int(self.times()["signal"].max()) + self.poll_ns
+
+    @property
+    def of_ring(self) -> int:
+        """Commands of one ring in a step."""
+        return self.commands // self.proxies
 
 
 def write_steady(path: Path, steady: Steady) -> Run:
@@ -133,21 +144,22 @@ def _write_rank(steady: Steady, rank: int, lane: SynthRing, proxy: SynthRing) ->
         proxy.raw(_repeat(steady, proxy_step, rank, first, count).tobytes())
         lane.flush()
         proxy.flush()
-    end = np.zeros(1, layout.MARK)
+    end = np.zeros(steady.proxies, layout.MARK)
     end["t_end"] = steady.start_ns + steady.steps * steady.wall_ns
-    end["kind"], end["step"], end["phase"], end["ring"] = kind_of(Shape.MARK, 1), steady.steps, Phase.STEP, rank
-    end["first_seq"] = _bytes48(np.array([steady.steps * steady.commands]))
+    end["kind"], end["step"], end["phase"] = kind_of(Shape.MARK, 1), steady.steps, Phase.STEP
+    end["ring"] = _rings(steady, rank)
+    end["first_seq"] = _bytes48(np.full(steady.proxies, steady.steps * steady.of_ring))
     lane.raw(end.tobytes())
 
 
 def _lane_step(steady: Steady, rank: int) -> NDArray[np.void]:
     """Records of the lane in one step, sequences and times from the step's begin."""
     t = steady.times()
-    mark, compute = np.zeros(2, layout.MARK), np.zeros(1, layout.STAGE)
-    mark["kind"], mark["ring"] = kind_of(Shape.MARK, 1), rank
-    mark["phase"] = [Phase.STEP, Phase.DISPATCH]
+    mark, compute = np.zeros((2, steady.proxies), layout.MARK), np.zeros(1, layout.STAGE)
+    mark["kind"], mark["ring"] = kind_of(Shape.MARK, 1), _rings(steady, rank)
+    mark["phase"] = [[Phase.STEP], [Phase.DISPATCH]]
     mark["x"] = StepKind.DECODE
-    mark["t_end"] = [0, steady.compute_ns]
+    mark["t_end"] = [[0], [steady.compute_ns]]
     compute["kind"], compute["x"] = kind_of(Shape.STAGE, Stage.COMPUTE), Compute.STANDIN
     compute["t_end"] = compute["dur"] = steady.compute_ns
     compute["peer"], compute["op"] = rank, np.uint64(rank << 48)
@@ -156,8 +168,9 @@ def _lane_step(steady: Steady, rank: int) -> NDArray[np.void]:
     wait["kind"], wait["x"] = kind_of(Shape.WAIT, WaitKind.POLL), Phase.DISPATCH
     wait["t_end"], wait["dur"] = steady.wall_ns, steady.wall_ns - t["publish"][-1]
     wait["src"], wait["ring"], wait["polls"] = _sender(steady, rank), rank, 1
-    wait["t_sig"], wait["seq"] = t["signal"][-1], steady.commands - 1
-    parts = [mark[:1], compute, mark[1:], kernel, wait]
+    last = int(np.argmax(t["signal"]))
+    wait["t_sig"], wait["seq"], wait["channel"] = t["signal"][last], last // steady.proxies, last % steady.proxies
+    parts = [mark[0], compute, mark[1], kernel, wait]
     return np.concatenate([part.view("u1").reshape(-1, layout.SLOT_BYTES) for part in parts]).view(layout.STAGE)[:, 0]
 
 
@@ -174,7 +187,8 @@ def _proxy_step(steady: Steady, rank: int) -> NDArray[np.void]:
     rx = np.zeros(steady.commands, layout.RX)
     rx["kind"], rx["src"] = kind_of(Shape.RX, 1), _sender(steady, rank)
     rx["t_end"], rx["dur"] = t["signal"], steady.rx_ns
-    rx["seq"] = _bytes48(np.arange(steady.commands))
+    rx["seq"] = _bytes48(np.arange(steady.commands) // steady.proxies)
+    rx["channel"] = np.arange(steady.commands) % steady.proxies
     both = np.concatenate([*stages, rx.view("u1").reshape(-1, layout.SLOT_BYTES).view(layout.STAGE)[:, 0]])
     return both[np.argsort(both["t_end"], kind="stable")]
 
@@ -185,9 +199,11 @@ def _stages(
     made = np.zeros(steady.commands, layout.STAGE)
     made["kind"] = kind_of(Shape.STAGE, stage)
     made["t_end"], made["dur"] = end, end - begin
-    made["x"] = X_PUT
-    made["x"][-1] = X_SIGNAL
-    made["op"] = np.uint64(rank << 48) | np.arange(steady.commands, dtype=np.uint64)
+    number = np.arange(steady.commands)
+    made["x"] = X_PUT | number % steady.proxies  # a channel keeps to one ring
+    made["x"][-steady.proxies :] += X_SIGNAL - X_PUT
+    ring = np.tile(_rings(steady, rank), steady.of_ring).astype(np.uint64)
+    made["op"] = ring << np.uint64(48) | (number // steady.proxies).astype(np.uint64)
     made["bytes"], made["peer"] = steady.len_bytes, _peer(steady, rank)
     return made
 
@@ -203,10 +219,10 @@ def _repeat(steady: Steady, step: NDArray[np.void], rank: int, first: int, count
     base = np.uint64(steady.start_ns) + number * np.uint64(steady.wall_ns)
     made["t_end"] += base
     words = made.view(np.uint64).reshape(-1, 4)
-    words[body, 0] = number[body] * np.uint64(steady.commands) + np.uint64(steady.commands - 1)
+    words[body, 0] += number[body] * np.uint64(steady.of_ring)
     words[body, 1] = t_sig + base[body]
     stages = np.flatnonzero(shape == Shape.STAGE)
-    made["op"][stages] += number[stages] * np.uint64(steady.commands)
+    made["op"][stages] += number[stages] * np.uint64(steady.of_ring)
     for kind, dtype, name in ((Shape.MARK, layout.MARK, "first_seq"), (Shape.RX, layout.RX, "seq")):
         rows = np.flatnonzero(shape == kind)
         typed = made.view(dtype)
@@ -214,13 +230,18 @@ def _repeat(steady: Steady, step: NDArray[np.void], rank: int, first: int, count
         wide = np.zeros((len(rows), 8), np.uint8)
         wide[:, :6] = own
         typed[name][rows] = _bytes48(
-            wide.view("<i8").reshape(-1) + (number[rows] * np.uint64(steady.commands)).astype(np.int64)
+            wide.view("<i8").reshape(-1) + (number[rows] * np.uint64(steady.of_ring)).astype(np.int64)
         )
         if kind is Shape.MARK:
             typed["step"][rows] = number[rows]
     waits = np.flatnonzero(shape == Shape.WAIT)
     made.view(layout.MARK)["step"][waits] = number[waits]
     return made
+
+
+def _rings(steady: Steady, rank: int) -> NDArray[np.int64]:
+    """Numbers of a rank's rings."""
+    return rank + layout.RINGS_APART * np.arange(steady.proxies)
 
 
 def _bytes48(numbers: NDArray[np.int64]) -> NDArray[np.uint8]:

@@ -84,6 +84,7 @@ class EngineOptions:
     signal: SignalMode = SignalMode.IMM
     ring: int = 1024  # commands
     window: int = 256  # operations in flight
+    proxies: int = 1  # of a rank; an engine has no more
     threads: int | None = None  # of a rank, the caller's included; None: by the number of cores
     timeout_s: int = 60  # longest wait for a peer
     inject: tuple[Injection, ...] = ()
@@ -92,6 +93,11 @@ class EngineOptions:
         """Refuse what has no number in the C interface; the library checks the rest."""
         if self.path not in _PATHS:
             raise UsageError(f"an engine has no path {self.path}", hint=f"use {' or '.join(_PATHS)}")
+        if self.proxies != 1:
+            raise UsageError(
+                f"proxies={self.proxies}: an engine has one ring and one proxy",
+                hint="efaprof bench dispatch --proxies measures several",
+            )
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype} is not there", hint=f"use {' or '.join(DTYPES)}")
 

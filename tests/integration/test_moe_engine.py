@@ -163,6 +163,7 @@ def test_a_pause_between_steps_changes_nothing():
         ({"channels": 255}, "channels must be"),
         ({"window": 3}, "window must be a power of two"),
         ({"threads": 4}, "threads must be"),
+        ({"proxies": 2}, "an engine has one ring and one proxy"),
         ({"dtype": "fp8"}, "a CPU moves f32 or bf16"),
         ({"provider": "none-such"}, "offers no provider none-such here; it has: "),
         ({"provider": "x" * 64}, "provider must be a name"),

@@ -81,6 +81,25 @@ def test_commands_behind_a_slow_proxy_are_queue_not_transit(tmp_path):
     assert found["kernel_busy_ns"].unique().to_list() == [steady.commands * steady.kernel_ns]
 
 
+def test_each_of_two_proxies_has_a_queue_of_its_own(tmp_path):
+    steady = Steady(steps=40, commands=8, proxies=2, compute_ns=30, kernel_ns=2, ring_ns=6, proxy_ns=13, libfabric_ns=2,
+                    nic_ns=15, rx_ns=2, poll_ns=2)  # fmt: skip
+    found = split(write_steady(tmp_path / "run", steady), 1 << 18)
+    t, service = steady.times(), steady.proxy_ns + steady.libfabric_ns
+    queued = waiting = 0
+    for own in range(steady.commands):
+        earlier = range(own % 2, own, 2)
+        busy = {at for other in earlier for at in range(int(t["seen"][other]), int(t["seen"][other]) + service)}
+        queued += len(busy.intersection(range(int(t["publish"][own]), int(t["seen"][own]))))
+        waiting += own + 2 < steady.commands and bool(t["publish"][own + 2] <= t["return"][own])
+    assert found["queue_ns"].unique().to_list() == [queued]
+    assert found["waiting"].unique().to_list() == [waiting]
+    assert found["served"].unique().to_list() == [steady.commands]
+    assert found["proxy_busy_ns"].unique().to_list() == [steady.of_ring * service]  # of the busier one
+    assert found["kernel_busy_ns"].unique().to_list() == [steady.commands * steady.kernel_ns]
+    assert found["operations"].unique().to_list() == [steady.commands]
+
+
 def test_counts_are_per_step(tmp_path):
     steady = SHAPES["slow wire"]
     found = split(write_steady(tmp_path / "run", steady), 10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -14,12 +16,13 @@ from efaprof.analyzers.critical import CriticalPath
 from efaprof.analyzers.exclusive import sweep
 from efaprof.analyzers.graph import build
 from efaprof.analyzers.layers import LayerSplitter
-from efaprof.analyzers.replay import Change, recoverable, replayed, scaled
+from efaprof.analyzers.replay import Change, parse_change, recoverable, replayed, scaled
 from efaprof.analyzers.stamps import LAYERS
 from efaprof.analyzers.walk import walk, walk_job
 from efaprof.native_graph import Scenario
 from efaprof.trace import dispatch
 from efaprof.trace.layers import Layer
+from efaprof.trace.layout import RINGS_APART
 from efaprof.trace.steady import Steady, write_steady
 from efaprof.trace.survey import survey
 
@@ -113,6 +116,47 @@ def test_each_layer_as_the_bottleneck_has_its_closed_form_however_the_run_is_cut
         assert found[f"{layer}_ns"].unique().to_list() == [ns], layer
     if name != "poll":  # what a late poll costs is not between stages of operations
         assert (found[f"{name}_recoverable_ns"] >= 0).all()
+
+
+@pytest.mark.parametrize("chunk_ops", [1, 30, 1 << 18])
+def test_two_proxies_share_the_path_and_the_replay_of_one_foretells_them(tmp_path, chunk_ops):
+    steady = Steady(steps=12, commands=8, proxies=2, proxy_ns=50_000)
+    run = write_steady(tmp_path / "run", steady)
+    path = CriticalPath()
+    found = pl.concat(path.split(chunk)[0] for chunk in dispatch.chunks(survey(run.raw_files), chunk_ops=chunk_ops))
+    expected = {
+        "compute": steady.compute_ns, "kernel": 2 * steady.kernel_ns, "ring": steady.ring_ns,
+        "proxy": steady.of_ring * steady.proxy_ns, "libfabric": steady.of_ring * steady.libfabric_ns,
+        "nic": steady.nic_ns, "rx": steady.rx_ns, "poll": steady.poll_ns,
+        "skew": 0, "unattributed": 0, "idle": 0,
+    }  # fmt: skip
+    assert sum(expected.values()) == steady.wall_ns
+    for layer, ns in expected.items():
+        assert found[f"{layer}_ns"].unique().to_list() == [ns], layer
+    one = replace(steady, proxies=1)
+    alone = write_steady(tmp_path / "alone", one)
+    (chunk,) = dispatch.chunks(survey(alone.raw_files), chunk_ops=1 << 18)
+    saved = recoverable(build(chunk), [parse_change("proxies=2")])["proxies=2_recoverable_ns"]
+    # How long a command that waited would have been on its way without a queue is not on record.
+    assert saved.to_list() == pytest.approx([one.wall_ns - steady.wall_ns] * len(saved), abs=steady.ring_ns)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_flush_waits_for_what_was_pushed_into_every_ring(late):
+    made = HandMade()
+    made.step(0, 0, 100)
+    told = {late: 90, 1 - late: 40}
+    for proxy in (0, 1):
+        at = told[proxy]
+        made.operation(0, 0, 1, ring=RINGS_APART * proxy, channel=proxy, kind="put", enter=10 + proxy,
+                       publish=11 + proxy, seen=14, call=16, **{"return": 20}, arrival=25, signal=26, done=at - 2,
+                       told=at)  # fmt: skip
+    made.wait(0, 30, 94, source=0, kind="flush", channel=late, signal=90)
+    found = per_step(made.chunk()).row(0, named=True)
+    shares = {layer: found[f"{layer}_ns"] // 1000 for layer in PATH if found[f"{layer}_ns"]}
+    assert shares["poll"] == 4
+    assert shares["nic"] == 88 - 20
+    assert "unattributed" not in shares
 
 
 def test_a_gate_whose_operation_came_before_polling_let_nobody_wait():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -72,6 +73,20 @@ def test_the_exclusive_split_of_every_step_is_that_of_the_analyzers(steady):
     found = by_step(engine)
     assert found == expected_by_step(*dispatch.chunks(survey(run.raw_files)))
     assert len(found) == STEADY.steps * STEADY.ranks
+
+
+def test_lines_of_a_further_proxy_are_lines_of_their_layer(tmp_path):
+    steady = replace(STEADY, proxies=2, proxy_ns=4_000)
+    run = write_steady(tmp_path / "run", steady)
+    with engine_of(load_run(run)) as engine:
+        assert by_step(engine) == expected_by_step(*dispatch.chunks(survey(run.raw_files)))
+        rows = engine.rows("select line, operations from efaprof_stage_times where line in ('ring', 'proxy', 'nic')")
+        assert {row["line"]: row["operations"] for row in rows} == dict.fromkeys(
+            ("ring", "proxy", "nic"), steady.operations
+        )
+        names = set(engine.values("select distinct name from process_track"))
+        assert {"ring", "ring 1", "proxy", "proxy 1", "libfabric 1", "kernel"} <= names
+        assert not {"kernel 1", "nic 1", "ring 2"} & names
 
 
 def test_the_mean_over_decode_steps_and_ranks_is_that_of_the_attribution(steady):

@@ -50,6 +50,33 @@ def test_the_dense_path_is_told_only_what_means_something_to_it():
 POSTED: dict[str, Any] = {"path": DispatchPath.GDAKI, "provider": "efa-direct"}
 
 
+def test_proxies_are_named_where_there_are_several():
+    options = DispatchOptions(proxies=2)
+    words = options.arguments()
+    assert words[words.index("--proxies") + 1] == "2"
+    assert "--proxies" not in DispatchOptions().arguments()
+    assert "proxies" not in DispatchOptions().fingerprint()  # runs of before there was the option are comparable
+    assert DispatchOptions.from_fingerprint(json.loads(json.dumps(options.fingerprint()))) == options
+    assert DispatchOptions.from_fingerprint(DispatchOptions().fingerprint()) == DispatchOptions()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"proxies": 5}, "there are 4 channels"),
+        ({"proxies": 9, "channels": 16}, "--proxies 9 is not from 1 to 8"),
+        ({"proxies": 0}, "--proxies 0 is not from 1 to 8"),
+        (POSTED | {"proxies": 2}, "--path gdaki has no proxies"),
+        ({"path": DispatchPath.DENSE, "provider": "gloo", "proxies": 2}, "--path dense has no proxies"),
+    ],
+)
+def test_proxies_that_cannot_be_are_refused_by_name(options, said):
+    with pytest.raises(UsageError) as caught:
+        DispatchOptions(**options)
+    assert said in caught.value.message
+    assert caught.value.hint
+
+
 def test_a_kernel_that_posts_by_itself_says_how():
     posting = Posting(queues=QueueSource.VERBS, completion=Completion.COUNTER, batch=4, send_queue=32)
     options = DispatchOptions(**POSTED, signal=SignalMode.FENCE, posting=posting)

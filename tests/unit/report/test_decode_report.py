@@ -53,6 +53,15 @@ def test_the_document_of_a_run_with_steps_fits_its_schema(made):
     assert all(row["recoverable_us"]["value"] > 30 for row in document["what_if"])
 
 
+def test_a_run_with_several_proxies_says_so(tmp_path):
+    run = write_steady(tmp_path / "run", Steady(steps=60, commands=8, proxies=2, proxy_ns=9_000))
+    report = report_on([(run, open_tables(run))])
+    assert "2 ranks with 2 proxies each · 60 decode steps" in attribution_heading(report)
+    document = attribution_document(report)
+    assert (document["conservation_error_ns"], document["coverage"]) == (0, 1)
+    assert document["operations"]["per_step"]["stamped"] == 1
+
+
 def test_the_terminal_report_keeps_to_one_screen_and_says_what_bounds_it(made):
     text = as_terminal(attribution_heading(made), attribution_sections(made))
     lines = text.splitlines()

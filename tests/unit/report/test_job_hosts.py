@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib import resources
 
 import jsonschema
@@ -80,6 +81,10 @@ def test_a_tenth_of_the_median_nic_is_what_a_clock_may_be_wrong(share, is_merged
     for group in found.groups:
         assert (Layer.NIC_SKEW in group.layers) == is_merged
         assert sum(group.layers.values()) == pytest.approx(group.us)
+
+
+def test_ranks_with_two_rings_are_no_ranks_twice(tmp_path):
+    assert why_no_job(opened(tmp_path, replace(STEADY, proxies=2))) is None
 
 
 def test_hosts_whose_messages_go_one_way_are_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -18,6 +19,7 @@ from efaprof.report.attribution_report import report_on
 from efaprof.report.lever_report import lever_keys, lever_report, lever_sections
 from efaprof.report.sections import as_terminal
 from efaprof.trace.reader import open_tables
+from efaprof.trace.rundir import open_run
 from efaprof.trace.steady import Steady, write_steady
 
 SCHEMA = json.loads((Path(report.__file__).parent / "schemas" / "efaprof.attribution.1.json").read_text())
@@ -51,6 +53,22 @@ def test_operations_at_fixed_bytes_have_the_elasticity_of_the_closed_form(report
     assert found.first.decode is not None
     assert "elasticity_operations" not in found.first.decode.decode.verdict.unknown
     assert found.first.verdict is found.first.decode.decode.verdict
+
+
+def test_proxies_are_issue_parallelism_and_one_is_not_named(tmp_path):
+    steadies = [Steady(steps=40, commands=16, proxies=count, proxy_ns=5_000) for count in (1, 2, 4)]
+    runs = [write_steady(tmp_path / f"run{one.proxies}", one) for one in steadies]
+    for run, one in zip(runs, steadies, strict=True):
+        manifest = run.manifest
+        named = manifest.fingerprint | ({"proxies": one.proxies} if one.proxies > 1 else {})
+        replace(manifest, fingerprint=named).write(run.path)
+    opened = [open_run(run.path) for run in runs]
+    found = lever_report([report_on([(run, open_tables(run))]) for run in opened], ["proxies"])
+    assert [one.axes[Axis.PARALLELISM] for one in found.points] == [1, 2, 4]
+    time = [one.wall_ns - one.compute_ns for one in steadies]
+    expected = np.polyfit(np.log([1, 2, 4]), np.log(time), 1)[0]
+    assert expected < -0.5
+    assert found.features["elasticity_parallelism"].value == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_document_with_levers_fits_its_schema_and_the_section_says_what_is_unknown(reports):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from efaprof.session import following
@@ -26,14 +28,16 @@ def shares(values):
     return {layer: value / sum(values.values()) for layer, value in values.items() if value}
 
 
-def test_operations_steps_and_shares_of_the_layers_are_those_of_the_run(tmp_path):
-    run = write_steady(tmp_path / "run", STEADY)
+@pytest.mark.parametrize("proxies", [1, 2])
+def test_operations_steps_and_shares_of_the_layers_are_those_of_the_run(tmp_path, proxies):
+    steady = replace(STEADY, proxies=proxies)
+    run = write_steady(tmp_path / "run", steady)
     follower = Follower(run.path)
     follower.turn()
     seen = follower.seen
     assert seen.issued == seen.operations == STEADY.operations
     assert seen.steps == (STEADY.steps + 1) * STEADY.ranks  # the last mark only ends the step before it
-    assert shares(seen.ticks) == pytest.approx(shares(expected_ns(STEADY)), rel=0.01)
+    assert shares(seen.ticks) == pytest.approx(shares(expected_ns(steady)), rel=0.01)
 
 
 def test_a_file_that_grows_is_read_on_from_where_it_ended(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from efaprof.trace import dispatch, layout, schema
 from efaprof.trace.layout import Shape, Stage
+from efaprof.trace.marks import read_marks
 from efaprof.trace.steady import Steady, write_steady
 from efaprof.trace.survey import survey
 
@@ -42,6 +43,30 @@ def test_every_stamp_is_where_the_closed_form_puts_it(tmp_path, chunk_ops):
         assert (found[column] - begin).to_numpy().tolist() == steady.times()[stamp][number].tolist(), column
     assert found["arrival_ns"].to_list() == found["done_ns"].to_list()
     assert found["wire_seq"].to_list() == found["seq"].to_list()
+
+
+@pytest.mark.parametrize("chunk_ops", [1, 7, 1 << 18])
+def test_rings_of_a_rank_stand_side_by_side_in_the_same_steps(tmp_path, chunk_ops):
+    steady = Steady(steps=30, commands=6, ranks=3, proxies=2)
+    run = write_steady(tmp_path / "run", steady)
+    surveyed = survey(run.raw_files)
+    rings = [(marks.ring, marks.rank, marks.is_first) for marks in read_marks(surveyed)]
+    assert rings == [(256 * proxy + rank, rank, proxy == 0) for proxy in range(2) for rank in range(3)]
+    chunks = list(dispatch.chunks(surveyed, chunk_ops=chunk_ops))
+    for frames in ("steps", "waits", "computes"):
+        assert sum(len(getattr(chunk, frames)) for chunk in chunks) == steady.steps * steady.ranks, frames
+    found = pl.concat([chunk.operations for chunk in chunks]).sort("ring", "seq")
+    assert len(found) == steady.operations
+    assert found.drop("fenced_ns").null_count().sum_horizontal().item() == 0
+    proxy = (found["ring"] // layout.RINGS_APART).to_numpy()
+    assert (found["ring"] % layout.RINGS_APART == found["rank"]).all()
+    assert found["channel"].to_list() == proxy.tolist()
+    assert (found["seq"] // steady.of_ring == found["step"]).all()
+    assert found["wire_seq"].to_list() == found["seq"].to_list()
+    begin = steady.start_ns + found["step"].cast(pl.Int64) * steady.wall_ns
+    number = (found["seq"] % steady.of_ring).to_numpy() * steady.proxies + proxy
+    for stamp in ("publish", "seen", "return", "signal"):
+        assert (found[f"{stamp}_ns"] - begin).to_numpy().tolist() == steady.times()[stamp][number].tolist(), stamp
 
 
 def test_operations_stand_in_their_step_and_are_named(tmp_path):
