@@ -1,4 +1,4 @@
-"""Operations per second of the proxy path by provider and signal mode, and what recording them costs.
+"""Operations per second of the proxy path by provider and signal mode, what recording costs, what a second proxy buys.
 
 Runs of all arms are interleaved forwards and backwards (A B C C B A); each ratio is taken to tcp or shm with
 immediates, unrecorded, in the same round.
@@ -30,16 +30,19 @@ class Arm:
     provider: str
     signal: SignalMode = SignalMode.IMM
     is_recorded: bool = False
+    proxies: int = 1
 
     @property
     def label(self) -> str:
         """As the table names it."""
-        return f"{self.provider} {self.signal}{', recorded' if self.is_recorded else ''}"
+        more = f", {self.proxies} proxies" if self.proxies > 1 else ", recorded" if self.is_recorded else ""
+        return f"{self.provider} {self.signal}{more}"
 
 
 ARMS = [
     *(Arm(provider, signal) for provider in ("tcp", "shm") for signal in SignalMode),
     *(Arm(provider, is_recorded=True) for provider in ("tcp", "shm")),
+    *(Arm(provider, proxies=2) for provider in ("tcp", "shm")),
 ]
 
 
@@ -51,7 +54,7 @@ def operations(options: DispatchOptions) -> int:
 
 def measure(arm: Arm, count: int) -> float:
     """Operations per second of one run; it verifies every token."""
-    options = replace(BASE, provider=arm.provider, signal=arm.signal)
+    options = replace(BASE, provider=arm.provider, signal=arm.signal, proxies=arm.proxies)
     env = {name: value for name, value in os.environ.items() if not name.startswith("EFAPROF_")}
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=shm) as rings, tempfile.TemporaryDirectory() as raw:
