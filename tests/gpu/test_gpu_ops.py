@@ -130,8 +130,9 @@ def through_fp8(x):
     """What tokens are after a way as e4m3 with a scale for each 128 elements."""
     groups = x.float().view(len(x), -1, 128)
     largest = groups.abs().amax(dim=2, keepdim=True)
-    codes = (groups * (448.0 / largest)).clamp(-448, 448).to(torch.float8_e4m3fn)
-    return (codes.float() * (largest / 448.0)).to(torch.bfloat16).view_as(x)
+    most = torch.full_like(largest, 448)  # a number would be inverted first: that rounds twice
+    codes = (groups * (most / largest)).clamp(-448, 448).to(torch.float8_e4m3fn)
+    return (codes.float() * (largest / most)).to(torch.bfloat16).view_as(x)
 
 
 def check_result(result, given):
