@@ -205,6 +205,8 @@ def page(head: Sequence[str], compared: Mapping[str, list[Comparison]], document
     for arm, cells in compared.items():
         lines += ["", f"## {arm} against {BASELINE}", "", *table(cells)]
     for isl, document in documents.items():
+        if not document["invariance"]:
+            continue  # one load
         lines += ["", f"## Does it depend on the load? (isl {isl})", ""]
         for arm, found in document["invariance"].items():
             change = "" if found.get("change") is None else f", change {100 * found['change']:+.1f} %"

@@ -107,5 +107,7 @@ def test_the_page_says_what_was_run_and_whether_it_depends_on_the_load(page):
     assert "Model --layers 4.\nRounds: 2.\nThe tax that clients saw meets" in text
     assert "## proxy against dense" in text
     assert "- proxy: flat, change +1.3 %\n- dense: inconclusive\n" in text
+    one_load = {8: documents[8] | {"invariance": {}}}
+    assert "Does it depend" not in page.page([], compared, one_load)
     header, rule, row = (line for line in text.splitlines() if line.startswith("|"))
     assert header.count("|") == rule.count("|") == row.count("|")
