@@ -112,10 +112,10 @@ class Stamps:
             self._ids[stamp] = np.where(is_missing, np.int32(NONE), own) if is_missing.any() else own
         return self._ids[stamp]
 
-    def sent_before(self) -> Ids | None:
-        """The return of the operation that the NIC of its rank sent before each; None where that is its ring's."""
+    def sent_before(self) -> Ids:
+        """The return of the operation that the NIC sent before each: of its rank, where that has several rings."""
         if not (self.columns["ring"] >= RINGS_APART).any():
-            return None
+            return _earlier(self, Stamp.RETURN, 1)
         found = np.full(self.count, NONE, np.int32)
         rank, returned = self.columns["rank"], self.at(Stamp.RETURN)
         rows = np.flatnonzero(returned != NO_TIME)

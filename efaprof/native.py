@@ -75,10 +75,11 @@ struct efaprof_graph {
     uint8_t compute_label, late_label, idle_label, missing_label;
 };
 struct efaprof_scenario { double scale[16]; int32_t free_stage, servers; };
-uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order);
+struct efaprof_order { uint32_t *order, *place; uint8_t *is_far; };
+uint64_t efaprof_graph_order(struct efaprof_graph *graph, const struct efaprof_order *result);
 void efaprof_graph_walk(const struct efaprof_graph *graph, const void *windows, uint64_t n, void *results,
                         uint8_t *visited);
-int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
+int efaprof_graph_replays(const struct efaprof_graph *graph, const struct efaprof_order *order, const uint8_t *frozen,
                           const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
                           int64_t *times);
 void efaprof_keep_memory(void);

@@ -93,7 +93,7 @@ class EventGraph:
         """Take the arrays; they must not change from here on."""
         self.events = events
         self.cut_edges = 0  # edges that closed a circle: stamps that contradict each other
-        self._order: NDArray[np.uint32] | None = None
+        self._order: tuple[NDArray[np.uint32], Any] | None = None  # and where it is, in native hands
         graph = native.ffi().new("struct efaprof_graph *")
         for name in _NUMBERS:
             setattr(graph, name, getattr(events, name))
@@ -104,12 +104,21 @@ class EventGraph:
 
     def order(self) -> NDArray[np.uint32]:
         """All nodes, predecessors first; edges that close circles are cut from `events`, and counted."""
+        return self._ordered()[0]
+
+    def _ordered(self) -> tuple[NDArray[np.uint32], Any]:
         if self._order is None:
-            order = np.empty(len(self.events.time), np.uint32)
-            cut = int(native.library().efaprof_graph_order(self._native, address(order, "uint32_t *")))
+            nodes = len(self.events.time)
+            order, found = np.empty(nodes, np.uint32), native.ffi().new("struct efaprof_order *")
+            self._kept = order, np.empty(nodes, np.uint32), np.empty(nodes, np.uint8)
+            found.order, found.place, found.is_far = (
+                address(values, pointer)
+                for values, pointer in zip(self._kept, ("uint32_t *", "uint32_t *", "uint8_t *"), strict=True)
+            )
+            cut = int(native.library().efaprof_graph_order(self._native, found))
             if cut == _OUT_OF_MEMORY:
                 raise MemoryError
-            self.cut_edges, self._order = cut, order
+            self.cut_edges, self._order = cut, (order, found)
         return self._order
 
     def walk(self, windows: NDArray[np.void], visited: NDArray[np.uint8]) -> NDArray[np.void]:
@@ -128,9 +137,10 @@ class EventGraph:
             for label in range(LABELS):
                 own.scale[label] = scenario.scale.get(label, 1.0)
             own.free_stage, own.servers = scenario.free_stage, scenario.servers
-        order, times = self.order(), np.empty((len(nodes), len(scenarios)), np.int64)
+        _, order = self._ordered()
+        times = np.empty((len(nodes), len(scenarios)), np.int64)
         failed = native.library().efaprof_graph_replays(
-            self._native, address(order, "uint32_t *"), address(frozen, "uint8_t *"), asked, len(scenarios),
+            self._native, order, address(frozen, "uint8_t *"), asked, len(scenarios),
             address(nodes, "int64_t *"), len(nodes), address(times, "int64_t *"),
         )  # fmt: skip
         if failed:

@@ -15,7 +15,7 @@ struct Frame {
     uint32_t node;
     uint32_t next; // edge to look at next: 0 before, 1 also, 2… gate edges
 };
-enum : uint8_t { UNSEEN, OPEN, CLOSED };
+constexpr uint32_t UNSEEN = UINT32_MAX, OPEN = UINT32_MAX - 1; // places of nodes that have none yet
 
 // Where a return says which one its NIC sent before: it leaves later.
 int32_t *sent_before(const efaprof_graph &graph, uint32_t node) {
@@ -34,44 +34,105 @@ int32_t *edge(efaprof_graph &graph, const Frame &frame) {
     return at < more.last ? &graph.gate_also[at] : nullptr;
 }
 
-// Nothing that a node other than a gate follows is still to be put.
-bool is_ready(const efaprof_graph &graph, uint32_t node, const uint8_t *state) {
-    auto is_put = [&](int32_t from) { return from < 0 || state[from] == CLOSED; };
-    const int32_t *sent = sent_before(graph, node);
-    return node < graph.gate_base && is_put(graph.before[node]) && is_put(graph.also[node]) &&
-           (sent == nullptr || is_put(*sent));
-}
+class Order {
+public:
+    Order(efaprof_graph &graph, Frame *stack, const efaprof_order &result)
+        : graph_(graph), stack_(stack), order_(result.order), place_(result.place), is_far_(result.is_far) {}
 
-uint64_t order_from(efaprof_graph &graph, uint32_t root, uint8_t *state, Frame *stack, uint32_t *order,
-                    uint64_t &placed) {
-    if (is_ready(graph, root, state)) {
-        state[root] = CLOSED;
-        order[placed++] = root;
-        return 0;
+    void put(uint64_t node) {
+        if (place_[node] != UNSEEN) return;
+        const auto root = static_cast<uint32_t>(node);
+        if (is_ready(root))
+            close(root);
+        else
+            put_from(root);
     }
-    uint64_t depth = 0, cut = 0;
-    stack[depth++] = {root, 0};
-    state[root] = OPEN;
-    while (depth != 0) {
-        Frame &top = stack[depth - 1];
-        int32_t *to = edge(graph, top);
-        if (to == nullptr) {
-            state[top.node] = CLOSED;
-            order[placed++] = top.node;
-            depth--;
-            continue;
+    // Stages lie far from each other: more places than a processor foresees.
+    void fetch(uint64_t operation) const {
+        for (uint64_t node = operation; node < graph_.stages * graph_.operations; node += graph_.operations) {
+            __builtin_prefetch(&graph_.before[node]);
+            __builtin_prefetch(&graph_.also[node]);
+            __builtin_prefetch(&place_[node], 1);
         }
-        top.next++;
-        if (*to < 0 || state[*to] == CLOSED) continue;
-        if (state[*to] == OPEN) {
-            *to = -1;
-            cut++;
-            continue;
-        }
-        state[*to] = OPEN;
-        stack[depth++] = {static_cast<uint32_t>(*to), 0};
     }
-    return cut;
+    uint64_t cut() const { return cut_; }
+
+private:
+    // Nothing that a node other than a gate follows is still to be put.
+    bool is_ready(uint32_t node) {
+        if (node >= graph_.gate_base) return false;
+        const int32_t *sent = sent_before(graph_, node);
+        const int32_t before = graph_.before[node], also = graph_.also[node];
+        if (!is_put(before) || !is_put(also) || (sent != nullptr && !is_put(*sent))) return false;
+        look_back(before);
+        look_back(also);
+        return true;
+    }
+    bool is_put(int32_t from) const { return from < 0 || place_[from] < OPEN; }
+    void look_back(int32_t from) {
+        if (from >= 0 && placed_ - place_[from] >= EFAPROF_NEAR) is_far_[from] = 1;
+    }
+    void close(uint32_t node) {
+        place_[node] = placed_;
+        order_[placed_++] = node;
+    }
+    void put_from(uint32_t root) {
+        uint64_t depth = 0;
+        stack_[depth++] = {root, 0};
+        place_[root] = OPEN;
+        while (depth != 0) {
+            Frame &top = stack_[depth - 1];
+            int32_t *to = edge(graph_, top);
+            if (to == nullptr) {
+                for (Frame each{top.node, 0}; (to = edge(graph_, each)) != nullptr; each.next++)
+                    look_back(*to);
+                close(top.node);
+                depth--;
+                continue;
+            }
+            top.next++;
+            if (is_put(*to)) continue;
+            if (place_[*to] == OPEN) {
+                *to = -1;
+                cut_++;
+                continue;
+            }
+            place_[*to] = OPEN;
+            stack_[depth++] = {static_cast<uint32_t>(*to), 0};
+        }
+    }
+
+    efaprof_graph &graph_;
+    Frame *stack_;
+    uint32_t *order_, *place_;
+    uint8_t *is_far_;
+    uint32_t placed_ = 0;
+    uint64_t cut_ = 0;
+};
+
+// Operation by operation, and the rings side by side: what a stage follows was mostly put shortly before it, and is
+// still in the cache. `next` has room for all operations.
+void put_operations(const efaprof_graph &graph, uint32_t *next, Order &order) {
+    constexpr uint32_t AT_ONCE = 16, IN_A_LINE = 16; // operations of a ring; their numbers in a line of the cache
+    uint64_t rings = 0;
+    for (uint64_t operation = 0; operation < graph.operations; operation++) {
+        if (operation == 0 || graph.starts_ring[operation] != 0) next[rings++] = static_cast<uint32_t>(operation);
+    }
+    for (uint64_t left = graph.operations; left != 0;) {
+        for (uint64_t ring = 0; ring < rings; ring++) {
+            uint32_t at = next[ring];
+            const uint32_t until = at + AT_ONCE;
+            while (at < until && at < graph.operations && (at == next[ring] || graph.starts_ring[at] == 0)) {
+                if (at % IN_A_LINE == 0 && at + IN_A_LINE < graph.operations) order.fetch(at + IN_A_LINE);
+                for (uint64_t stage = 0; stage < graph.stages; stage++)
+                    order.put(stage * graph.operations + at);
+                at++;
+                left--;
+            }
+            const bool is_over = at >= graph.operations || (at > next[ring] && graph.starts_ring[at] != 0);
+            next[ring] = is_over ? static_cast<uint32_t>(graph.operations) : at;
+        }
+    }
 }
 
 // ---- walk
@@ -189,27 +250,18 @@ private:
 
 } // namespace
 
-extern "C" uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order) {
-    auto *state = static_cast<uint8_t *>(calloc(graph->nodes, 1));
-    auto *stack = static_cast<Frame *>(malloc((graph->nodes + 1) * sizeof(Frame)));
-    uint64_t cut = UINT64_MAX, placed = 0;
-    if (state != nullptr && stack != nullptr) {
-        cut = 0;
-        auto put = [&](uint64_t node) {
-            if (state[node] == UNSEEN)
-                cut += order_from(*graph, static_cast<uint32_t>(node), state, stack, order, placed);
-        };
-        // Operation by operation: what a stage follows was mostly put before it, and is still in the cache.
-        for (uint64_t operation = 0; operation < graph->operations; operation++) {
-            for (uint64_t stage = 0; stage < graph->stages; stage++)
-                put(stage * graph->operations + operation);
-        }
-        for (uint64_t node = graph->stages * graph->operations; node < graph->nodes; node++)
-            put(node);
-    }
-    free(state);
+extern "C" uint64_t efaprof_graph_order(struct efaprof_graph *graph, const struct efaprof_order *result) {
+    // The second part of it is for the rings.
+    auto *stack = static_cast<Frame *>(malloc((graph->nodes + 1 + graph->operations) * sizeof(Frame)));
+    if (stack == nullptr) return UINT64_MAX;
+    memset(result->place, 0xFF, graph->nodes * sizeof *result->place);
+    memset(result->is_far, 0, graph->nodes);
+    Order order(*graph, stack, *result);
+    put_operations(*graph, reinterpret_cast<uint32_t *>(stack + graph->nodes + 1), order);
+    for (uint64_t node = graph->stages * graph->operations; node < graph->nodes; node++)
+        order.put(node);
     free(stack);
-    return cut;
+    return order.cut();
 }
 
 extern "C" void efaprof_graph_walk(const struct efaprof_graph *graph, const struct efaprof_window *windows, uint64_t n,

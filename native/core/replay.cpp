@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <stdlib.h>
+#include <string.h>
 
 namespace {
 
@@ -15,13 +16,55 @@ template <typename Time, int N> struct Lanes {
     Time lane[N];
     Time &operator[](int at) { return lane[at]; }
     Time operator[](int at) const { return lane[at]; }
+    void fill(Time time) {
+        for (Time &one : lane)
+            one = time;
+    }
+    void take_later(const Lanes &other) {
+        for (int at = 0; at < N; at++)
+            lane[at] = other.lane[at] > lane[at] ? other.lane[at] : lane[at];
+    }
+    // Each of them, and as much of the lag as its mask lets through.
+    void set(const Lanes &from, Time lag, const Lanes &keep) {
+        for (int at = 0; at < N; at++)
+            lane[at] = from.lane[at] + (lag & keep.lane[at]);
+    }
+    void set(const Lanes &from, Time lag) {
+        for (int at = 0; at < N; at++)
+            lane[at] = from.lane[at] + lag;
+    }
+};
+// As three vectors of four, which compilers otherwise take apart again.
+template <> struct alignas(16) Lanes<int32_t, 12> {
+    using Four = int32_t __attribute__((vector_size(16), may_alias));
+    Four part[3];
+    int32_t &operator[](int at) { return reinterpret_cast<int32_t *>(part)[at]; }
+    int32_t operator[](int at) const { return part[at >> 2][at & 3]; }
+    void fill(int32_t time) {
+        for (Four &one : part)
+            one = Four{time, time, time, time};
+    }
+    void take_later(const Lanes &other) {
+        for (int at = 0; at < 3; at++)
+            part[at] = other.part[at] > part[at] ? other.part[at] : part[at];
+    }
+    void set(const Lanes &from, int32_t lag, const Lanes &keep) {
+        const Four all{lag, lag, lag, lag};
+        for (int at = 0; at < 3; at++)
+            part[at] = from.part[at] + (all & keep.part[at]);
+    }
+    void set(const Lanes &from, int32_t lag) {
+        const Four all{lag, lag, lag, lag};
+        for (int at = 0; at < 3; at++)
+            part[at] = from.part[at] + all;
+    }
 };
 template <typename Time> constexpr Time no_time() {
     return static_cast<Time>(uint64_t{1} << (8 * sizeof(Time) - 1));
 }
 constexpr int64_t NARROW_SPAN = (int64_t{1} << 30) - 1; // a time and a lag of that size add up without wrapping
 
-// A node in its place of the order: what a replay asks of a node, predecessors as places too.
+// What a replay asks of a node.
 template <typename Time> struct Event {
     Time time;
     int32_t before, also; // -1: none
@@ -86,37 +129,44 @@ private:
 };
 Block::Kept Block::kept_[4];
 
-// Memory for the replay of one graph; when the NIC sent what is only kept where it has a limit.
+// Memory for the replay of one graph. Only the last cells are kept, which stay in the cache, and those of nodes that
+// are asked for much later; when the NIC sent what is only kept where it has a limit.
 template <typename Time, int N> class Memory {
 public:
     using Row = Lanes<Time, N>;
-    Memory(const efaprof_graph &graph, bool has_limit)
-        : block_(graph.nodes * (sizeof *cells + sizeof *place) +
-                 (has_limit ? graph.operations * (sizeof(Row) + sizeof(Time)) : 0) + LINE) {
+    Memory(const efaprof_graph &graph, uint64_t ring, uint64_t far_ones, bool has_limit)
+        : block_(LINE + (ring + far_ones) * sizeof *cells + graph.nodes * (sizeof *far_place + sizeof *is_kept) +
+                 (has_limit ? graph.operations * (sizeof(Row) + sizeof(Time)) : 0)),
+          mask(ring - 1) {
         if (block_.at() == nullptr) return;
         cells = reinterpret_cast<Cell<Time, N> *>((reinterpret_cast<uintptr_t>(block_.at()) + LINE - 1) & ~(LINE - 1));
-        departs = reinterpret_cast<Row *>(cells + graph.nodes);
-        recorded_departs = reinterpret_cast<Time *>(departs + (has_limit ? graph.operations : 0));
-        place = reinterpret_cast<uint32_t *>(recorded_departs + (has_limit ? graph.operations : 0));
-        if (!has_limit) departs = nullptr;
+        far_cells = cells + ring;
+        auto *rows = reinterpret_cast<Row *>(far_cells + far_ones);
+        recorded_departs = reinterpret_cast<Time *>(rows + (has_limit ? graph.operations : 0));
+        far_place = reinterpret_cast<uint32_t *>(recorded_departs + (has_limit ? graph.operations : 0));
+        is_kept = reinterpret_cast<uint8_t *>(far_place + graph.nodes);
+        if (has_limit) departs = rows;
     }
     bool is_there() const { return cells != nullptr; }
 
-    Cell<Time, N> *cells = nullptr;
-    Row *departs = nullptr;
-    Time *recorded_departs = nullptr;
-    uint32_t *place = nullptr; // of each node in the order
-
 private:
     Block block_;
+
+public:
+    Cell<Time, N> *cells = nullptr, *far_cells = nullptr;
+    Row *departs = nullptr;
+    Time *recorded_departs = nullptr;
+    uint32_t *far_place = nullptr; // of each node that is kept, among far_cells
+    uint8_t *is_kept = nullptr;    // of each node: in far_cells too
+    uint64_t mask;                 // place → cell
 };
 
 template <typename Time, int N> class Replay {
 public:
     using Row = Lanes<Time, N>;
-    Replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+    Replay(const efaprof_graph &graph, const efaprof_order &order, const uint8_t *frozen, int64_t origin,
            const efaprof_scenario *scenarios, int lanes, const Memory<Time, N> &memory)
-        : graph_(graph), order_(order), place_(memory.place), frozen_(frozen), origin_(origin), cells_(memory.cells),
+        : graph_(graph), order_(order.order), place_(order.place), frozen_(frozen), origin_(origin), memory_(memory),
           departs_(memory.departs), recorded_departs_(memory.recorded_departs) {
         for (int lane = 0; lane < N; lane++)
             take(lane, scenarios[lane < lanes ? lane : 0]);
@@ -129,38 +179,55 @@ public:
     // False where a time does not fit.
     bool run() {
         const auto staged = static_cast<uint32_t>(graph_.stages * graph_.operations);
-        const auto operations = static_cast<uint32_t>(graph_.operations);
+        // A division takes as long as all the rest; half a place off, rounding cannot reach the next stage.
+        const double a_stage = graph_.operations != 0 ? 1.0 / static_cast<double>(graph_.operations) : 0.0;
+        uint32_t kept = 0;
         for (uint64_t at = 0; at < graph_.nodes; at++) {
             const uint32_t node = order_[at];
-            place_[node] = static_cast<uint32_t>(at);
-            Cell<Time, N> &own = cells_[at];
+            if (at + AHEAD < graph_.nodes) fetch(order_[at + AHEAD]);
+            Cell<Time, N> &own = memory_.cells[at & memory_.mask];
             own.time = recorded(node);
-            own.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>(node / operations) : -1);
-            if (own.time == NONE) continue;
-            const Event<Time> event{
-                own.time,
-                place_of(graph_.before[node]),
-                place_of(graph_.also[node]),
-                graph_.label[node],
-                own.stage,
-                frozen_[node] != 0,
-            };
-            if (event.is_fixed)
-                own.times = filled(event.time);
-            else
-                move(at, event, own.times);
-            if (departs_ != nullptr && event.stage == graph_.return_stage) depart(at);
+            own.stage = static_cast<int8_t>(node < staged ? static_cast<int32_t>((node + 0.5) * a_stage) : -1);
+            if (own.time != NONE) replay(at, node, own);
+            if (memory_.is_kept[node]) {
+                memory_.far_cells[kept] = own;
+                memory_.far_place[node] = kept++;
+            }
         }
         return fits_;
     }
 
 private:
     static constexpr Time NONE = no_time<Time>();
+    static constexpr uint64_t AHEAD = 32; // nodes
+    // The order goes through many arrays at many places at once: more than a processor foresees.
+    void fetch(uint32_t node) const {
+        __builtin_prefetch(&graph_.time[node]);
+        __builtin_prefetch(&graph_.before[node]);
+        __builtin_prefetch(&graph_.also[node]);
+        __builtin_prefetch(&graph_.label[node]);
+        __builtin_prefetch(&place_[node]);
+    }
     static Row filled(Time time) {
         Row made;
-        for (Time &one : made.lane)
-            one = time;
+        made.fill(time);
         return made;
+    }
+    void replay(uint64_t at, uint32_t node, Cell<Time, N> &own) {
+        const Event<Time> event{
+            own.time, graph_.before[node], graph_.also[node], graph_.label[node], own.stage, frozen_[node] != 0,
+        };
+        if (event.is_fixed)
+            own.times.fill(event.time);
+        else
+            move(at, event, own.times);
+        if (departs_ != nullptr && event.stage == graph_.return_stage) depart(at, own);
+    }
+    // What was kept of a node before.
+    const Cell<Time, N> &cell(uint64_t at, uint64_t node) const {
+        const uint64_t place = place_[node];
+        if (at - place <= memory_.mask) return memory_.cells[place & memory_.mask];
+        return memory_.far_cells[memory_.far_place[node]];
     }
     void take(int lane, const efaprof_scenario &scenario) {
         for (int label = 0; label < EFAPROF_LABELS; label++) {
@@ -178,7 +245,6 @@ private:
         const int64_t time = graph_.time[node];
         return time == NO_TIME ? NONE : static_cast<Time>(time - origin_);
     }
-    int32_t place_of(int32_t node) const { return node < 0 ? -1 : static_cast<int32_t>(place_[node]); }
     bool has_other_server(int lane, int32_t stage) const { return stage == graph_.seen_stage && servers_[lane] > 1; }
     uint64_t operation(uint64_t at) const { return order_[at] % graph_.operations; }
 
@@ -188,11 +254,11 @@ private:
         const bool is_special = event.stage >= 0 && is_special_[event.stage];
         Row moved = filled(NONE);
         Time base = NONE;
-        follow(event.before, is_sent, base, moved);
+        follow(at, event.before, is_sent, base, moved);
         if (is_special)
             follow_unless_free(at, event, is_sent, base, moved);
         else
-            follow(event.also, is_sent, base, moved);
+            follow(at, event.also, is_sent, base, moved);
         if (event.stage < 0) follow_gate(at, base, moved);
         if (base == NONE) {
             own = filled(event.time);
@@ -205,12 +271,9 @@ private:
             own = moved;
             if (lag < 0) check(own);
         } else if (lag > 0) {
-            const Row &keep = keep_[event.label];
-            for (int lane = 0; lane < N; lane++)
-                own[lane] = moved[lane] + (lag & keep[lane]);
+            own.set(moved, lag, keep_[event.label]);
         } else {
-            for (int lane = 0; lane < N; lane++)
-                own[lane] = moved[lane] + lag;
+            own.set(moved, lag);
             if (lag < 0) check(own);
         }
     }
@@ -227,36 +290,35 @@ private:
         return static_cast<Time>(static_cast<double>(recorded) * scale + 0.5);
     }
     // What a node waits for: recorded, and in every lane.
-    const Row &waited_for(int32_t from, bool is_sent, Time &was) const {
-        if (is_sent && cells_[from].stage == graph_.return_stage) {
-            const uint64_t sent = operation(static_cast<uint64_t>(from));
+    const Row &waited_for(uint64_t at, int32_t from, bool is_sent, Time &was) const {
+        const Cell<Time, N> &found = cell(at, static_cast<uint64_t>(from));
+        if (is_sent && found.stage == graph_.return_stage) {
+            const uint64_t sent = static_cast<uint64_t>(from) % graph_.operations;
             was = recorded_departs_[sent];
             return departs_[sent];
         }
-        was = cells_[from].time;
-        return cells_[from].times;
+        was = found.time;
+        return found.times;
     }
-    void follow(int32_t from, bool is_sent, Time &base, Row &moved) const {
+    void follow(uint64_t at, int32_t from, bool is_sent, Time &base, Row &moved) const {
         if (from < 0) return;
         Time was;
-        const Row &is = waited_for(from, is_sent, was);
+        const Row &is = waited_for(at, from, is_sent, was);
         if (was == NONE) return;
         if (was > base) base = was;
-        for (int lane = 0; lane < N; lane++)
-            moved[lane] = is[lane] > moved[lane] ? is[lane] : moved[lane];
+        moved.take_later(is);
     }
     void follow_gate(uint64_t at, Time &base, Row &moved) const {
         const Range more = gate_edges(graph_, order_[at]);
         for (uint64_t edge = more.first; edge < more.last; edge++) {
-            const int32_t from = graph_.gate_also[edge];
-            if (from >= 0) follow(static_cast<int32_t>(place_[from]), false, base, moved);
+            follow(at, graph_.gate_also[edge], false, base, moved);
         }
     }
     // A free node does not wait for its other predecessor; with more servers a node waits for the one that gets free.
     void follow_unless_free(uint64_t at, const Event<Time> &event, bool is_sent, Time &base, Row &moved) const {
         if (event.also >= 0) {
             Time was;
-            const Row &is = waited_for(event.also, is_sent, was);
+            const Row &is = waited_for(at, event.also, is_sent, was);
             if (was > base) base = was;
             for (int lane = 0; was != NONE && lane < N; lane++) {
                 const bool is_ignored = event.stage == free_stage_[lane] || has_other_server(lane, event.stage);
@@ -277,13 +339,13 @@ private:
         const Time then = recorded(returned);
         if (then == NONE) return;
         // Stamps that contradict each other may put it later: then it stands where it was recorded.
-        const Time time = place_[returned] < at ? cells_[place_[returned]].times[lane] : then;
+        const Time time = place_[returned] < at ? cell(at, returned).times[lane] : then;
         if (time > moved[lane]) moved[lane] = time;
     }
-    void depart(uint64_t at) {
+    void depart(uint64_t at, const Cell<Time, N> &own) {
         const uint64_t sent = operation(at);
-        recorded_departs_[sent] = cells_[at].time;
-        departs_[sent] = cells_[at].times;
+        recorded_departs_[sent] = own.time;
+        departs_[sent] = own.times;
         const int64_t before = sent_before(sent);
         if (before < 0) return;
         recorded_departs_[sent] = after(recorded_departs_[before], recorded_departs_[sent], sent);
@@ -304,11 +366,10 @@ private:
     }
 
     const efaprof_graph &graph_;
-    const uint32_t *order_;
-    uint32_t *place_;
+    const uint32_t *order_, *place_;
     const uint8_t *frozen_;
     int64_t origin_;
-    Cell<Time, N> *cells_;
+    const Memory<Time, N> &memory_;
     Row *departs_;
     Time *recorded_departs_;
     Row keep_[EFAPROF_LABELS];
@@ -328,19 +389,25 @@ bool has_servers(const efaprof_scenario *scenarios, uint64_t n) {
 enum class Outcome { DONE, DOES_NOT_FIT, OUT_OF_MEMORY };
 
 template <typename Time, int N>
-Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+Outcome replay(const efaprof_graph &graph, const efaprof_order &order, const uint8_t *frozen, int64_t origin,
                const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n, int64_t *times) {
-    Memory<Time, N> memory(graph, graph.service_ns != nullptr);
+    // Who waits for a server that gets free looks for any operation, near or far.
+    uint64_t ring = EFAPROF_NEAR, far_ones = asked_n;
+    while (has_servers(scenarios, n) && ring < graph.nodes)
+        ring *= 2;
+    for (uint64_t node = 0; node < graph.nodes; node++)
+        far_ones += order.is_far[node];
+    const Memory<Time, N> memory(graph, ring, far_ones, graph.service_ns != nullptr);
     if (!memory.is_there()) return Outcome::OUT_OF_MEMORY;
-    // Predecessors come first; only who waits for a server that gets free looks for what may come later.
-    for (uint64_t at = 0; has_servers(scenarios, n) && at < graph.nodes; at++)
-        memory.place[order[at]] = static_cast<uint32_t>(at);
+    memcpy(memory.is_kept, order.is_far, graph.nodes);
+    for (uint64_t i = 0; i < asked_n; i++)
+        memory.is_kept[asked[i]] = 1;
     for (uint64_t first = 0; first < n; first += N) {
         const int lanes = n - first < N ? static_cast<int>(n - first) : N;
         if (!Replay<Time, N>(graph, order, frozen, origin, scenarios + first, lanes, memory).run())
             return Outcome::DOES_NOT_FIT;
         for (uint64_t i = 0; i < asked_n; i++) {
-            const Cell<Time, N> &found = memory.cells[memory.place[asked[i]]];
+            const Cell<Time, N> &found = memory.far_cells[memory.far_place[asked[i]]];
             for (int lane = 0; lane < lanes; lane++)
                 times[i * n + first + static_cast<uint64_t>(lane)] =
                     found.time == no_time<Time>() ? NO_TIME : origin + found.times[lane];
@@ -349,7 +416,7 @@ Outcome replay(const efaprof_graph &graph, const uint32_t *order, const uint8_t 
     return Outcome::DONE;
 }
 
-Outcome replay_narrow(const efaprof_graph &graph, const uint32_t *order, const uint8_t *frozen, int64_t origin,
+Outcome replay_narrow(const efaprof_graph &graph, const efaprof_order &order, const uint8_t *frozen, int64_t origin,
                       const efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
                       int64_t *times) {
     return replay<int32_t, 12>(graph, order, frozen, origin, scenarios, n, asked, asked_n, times);
@@ -357,10 +424,10 @@ Outcome replay_narrow(const efaprof_graph &graph, const uint32_t *order, const u
 
 #ifdef __x86_64__
 // The same for processors with wider registers and a maximum of lanes in one instruction.
-__attribute__((target("avx2"), flatten)) Outcome replay_narrow_avx2(const efaprof_graph &graph, const uint32_t *order,
-                                                                    const uint8_t *frozen, int64_t origin,
-                                                                    const efaprof_scenario *scenarios, uint64_t n,
-                                                                    const int64_t *asked, uint64_t asked_n,
+__attribute__((target("avx2"), flatten)) Outcome replay_narrow_avx2(const efaprof_graph &graph,
+                                                                    const efaprof_order &order, const uint8_t *frozen,
+                                                                    int64_t origin, const efaprof_scenario *scenarios,
+                                                                    uint64_t n, const int64_t *asked, uint64_t asked_n,
                                                                     int64_t *times) {
     return replay<int32_t, 12>(graph, order, frozen, origin, scenarios, n, asked, asked_n, times);
 }
@@ -402,16 +469,16 @@ bool are_shortening(const efaprof_graph &graph, const efaprof_scenario *scenario
 
 } // namespace
 
-extern "C" int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                                     const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
-                                     uint64_t asked_n, int64_t *times) {
+extern "C" int efaprof_graph_replays(const struct efaprof_graph *graph, const struct efaprof_order *order,
+                                     const uint8_t *frozen, const struct efaprof_scenario *scenarios, uint64_t n,
+                                     const int64_t *asked, uint64_t asked_n, int64_t *times) {
     const Span span = span_of(*graph);
     auto found = Outcome::DOES_NOT_FIT;
     if (are_shortening(*graph, scenarios, n) && span.first <= span.last &&
         static_cast<uint64_t>(span.last) - static_cast<uint64_t>(span.first) < NARROW_SPAN)
-        found = (has_avx2() ? replay_narrow_avx2 : replay_narrow)(*graph, order, frozen, span.first, scenarios, n,
+        found = (has_avx2() ? replay_narrow_avx2 : replay_narrow)(*graph, *order, frozen, span.first, scenarios, n,
                                                                   asked, asked_n, times);
     if (found == Outcome::DOES_NOT_FIT)
-        found = replay<int64_t, 6>(*graph, order, frozen, 0, scenarios, n, asked, asked_n, times);
+        found = replay<int64_t, 6>(*graph, *order, frozen, 0, scenarios, n, asked, asked_n, times);
     return found == Outcome::DONE ? 0 : -1;
 }

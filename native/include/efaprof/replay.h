@@ -36,9 +36,15 @@ struct efaprof_graph {
     uint8_t compute_label, late_label, idle_label, missing_label;
 };
 
-// Puts the nodes into an order in which predecessors come first. Edges that close a circle are cut (set to -1);
-// returns how many, UINT64_MAX when out of memory.
-EFAPROF_API uint64_t efaprof_graph_order(struct efaprof_graph *graph, uint32_t *order);
+// Nodes in an order in which predecessors come first: which node stands in each place, the place of each node, and
+// which nodes one follows that is EFAPROF_NEAR places later or more. Room for all nodes.
+#define EFAPROF_NEAR 4096
+struct efaprof_order {
+    uint32_t *order, *place;
+    uint8_t *is_far;
+};
+// Edges that close a circle are cut (set to -1); returns how many, UINT64_MAX when out of memory.
+EFAPROF_API uint64_t efaprof_graph_order(struct efaprof_graph *graph, const struct efaprof_order *result);
 
 struct efaprof_window {
     int64_t low;   // the walk stops here
@@ -69,9 +75,9 @@ struct efaprof_scenario {
 };
 // Times of `asked` nodes in each of n scenarios: times[i·n + s] of node asked[i]. Nodes with frozen[i] != 0 stay where
 // they were recorded. 0, -1 when out of memory.
-EFAPROF_API int efaprof_graph_replays(const struct efaprof_graph *graph, const uint32_t *order, const uint8_t *frozen,
-                                      const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked,
-                                      uint64_t asked_n, int64_t *times);
+EFAPROF_API int efaprof_graph_replays(const struct efaprof_graph *graph, const struct efaprof_order *order,
+                                      const uint8_t *frozen, const struct efaprof_scenario *scenarios, uint64_t n,
+                                      const int64_t *asked, uint64_t asked_n, int64_t *times);
 
 #ifdef __cplusplus
 }
