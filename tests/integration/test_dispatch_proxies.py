@@ -105,9 +105,13 @@ def test_a_flush_ends_after_everything_that_was_pushed_into_any_ring(recorded):
         published, done = own.stages[Stage.KERNEL], own.stages[Stage.NIC]
         order = np.argsort(published["op"])
         ended = done["t_end"][np.argsort(done["op"])]
+        told = {int(one["op"]): int(one["t_end"]) for one in own.stages[Stage.TOLD]}
         for flush in flushes:
             before = published["t_end"][order] <= flush["t_end"] - flush["dur"]
             assert ended[before].max() <= flush["t_end"]
+            # It names the one that was told last, by its ring and number.
+            assert told[int(flush["ring"]) << 48 | int(flush["seq"])] == flush["t_sig"]
+            assert max(told[int(op)] for op in published["op"][order][before]) == flush["t_sig"]
 
 
 def attributed(folder, *more):
@@ -227,6 +231,10 @@ def test_a_warp_pushes_into_every_ring_what_its_peers_verify(warps, monkeypatch,
     stamps = ("enter_ns", "publish_ns", "seen_ns", "call_ns", "return_ns", "done_ns", "told_ns")
     assert frame.select(pl.col(*stamps, "phase", "step").null_count()).sum_horizontal().item() == 0
     assert frame.filter(pl.col("kind").is_in(["signal", "barrier"]))["signal_ns"].null_count() == 0
+    flushes = pl.concat([chunk.waits for chunk in chunks]).filter(pl.col("kind") == "flush")
+    released = flushes.join(frame, on=["rank", "channel", "seq"], suffix="_of")
+    assert len(released) == len(flushes) == 2 * 2 * 4
+    assert (released["told_ns"] == released["signal_ns"]).all()
     # Each ring's commands stand in the phase in which they were pushed: barriers and tails are of both.
     tails = frame.filter(pl.col("kind") == "signal").group_by("rank", "channel", "phase").len()
     assert set(tails["phase"].to_list()) == {"dispatch", "combine"}
