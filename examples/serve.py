@@ -316,8 +316,6 @@ def main() -> int:
     shape = replace(Shape(), **{name: getattr(options, name) for name in names})
     if shape.slots > options.tokens:
         sys.exit(f"serve: --slots {shape.slots} is more than the {options.tokens} --tokens of a step")
-    if options.device == "cuda" and options.arm == "gdaki":
-        sys.exit("serve: --arm gdaki runs on a CPU only: use --device cpu")
     try:
         with shared_gpus(options.ranks) if options.device == "cuda" else contextlib.nullcontext():
             ended_by = _serve(options, shape)

@@ -65,15 +65,20 @@ template <bool STAMPS> const char *load_stamped() {
     EFAPROF_TRY(load(close_step<STAMPS>));
     EFAPROF_TRY(load(layout<STAMPS>));
     EFAPROF_TRY(load(dispatch<RingCarrier, STAMPS>));
+    EFAPROF_TRY(load(dispatch<PostingCarrier, STAMPS>));
+    EFAPROF_TRY(load(settle<PostingCarrier, STAMPS>));
     EFAPROF_TRY(load(gather<STAMPS>));
     EFAPROF_TRY(load(combine<RingCarrier, STAMPS>));
+    EFAPROF_TRY(load(combine<PostingCarrier, STAMPS>));
     return load(reduce<STAMPS>);
 }
 
-const char *load_model(const Lane &lane) {
+const char *open_model(Lane &lane) {
+    if (lane.setup.posting.is_on) EFAPROF_TRY(open_posting(lane));
     EFAPROF_TRY(load(take_routes));
     EFAPROF_TRY(load(add_up));
     EFAPROF_TRY(load(part<RingCarrier>));
+    EFAPROF_TRY(load(part<PostingCarrier>));
     EFAPROF_TRY(load(end_step));
     EFAPROF_TRY(load(exchange_clocks));
     return lane.setup.has_stamps ? load_stamped<true>() : load_stamped<false>();
@@ -105,7 +110,7 @@ const char *build(Lane &lane) {
     EFAPROF_TRY(allocate(lane));
     EFAPROF_TRY(pin_all(lane));
     if (lane.setup.is_model) lane.kernel.spans = nullptr; // one graph may run for any number of layers
-    if (lane.setup.is_model) return load_model(lane);
+    if (lane.setup.is_model) return open_model(lane);
     if (lane.setup.posting.is_on) return build_posting(lane);
     return lane.setup.proxies > 1 ? capture_pushing<RingsCarrier>(lane) : capture_pushing<RingCarrier>(lane);
 }
@@ -277,7 +282,10 @@ template <bool STAMPS> void enqueue_dispatch(const Lane &lane, const DispatchCal
                          call.received};
     take_routes<<<(choices + BLOCK) / BLOCK, BLOCK, 0, stream>>>(k, call.layer, call.experts, call.weights);
     layout<STAMPS><<<1, LAYOUT_BLOCK, 0, stream>>>(k);
-    dispatch<RingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, call.layer);
+    if (lane.setup.posting.is_on)
+        dispatch<PostingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, call.layer);
+    else
+        dispatch<RingCarrier, STAMPS><<<1 + packing, BLOCK, 0, stream>>>(k, call.layer);
     gather<STAMPS><<<shape.ranks * shape.tokens, BLOCK, 0, stream>>>(k, call.layer, rows);
 }
 
@@ -287,7 +295,10 @@ template <bool STAMPS> void enqueue_combine(const Lane &lane, const CombineCall 
     k.results = static_cast<__nv_bfloat16 *>(call.out);
     add_up<<<lane.setup.shape.ranks * lane.setup.shape.tokens, BLOCK, 0, stream>>>(
         k, static_cast<const __nv_bfloat16 *>(call.answers));
-    combine<RingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, call.layer);
+    if (lane.setup.posting.is_on)
+        combine<PostingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, call.layer);
+    else
+        combine<RingCarrier, STAMPS><<<1, WARP, 0, stream>>>(k, call.layer);
     if (call.tokens != 0) reduce<STAMPS><<<call.tokens, BLOCK, 0, stream>>>(k);
 }
 
@@ -334,7 +345,10 @@ const char *end_of_step(Lane *lane, void *stream) {
 const char *part_lane(Lane *lane) {
     // Not the whole device: another rank of this process may be waiting for this one already.
     if (lane->has_callers) EFAPROF_CUDA(cudaStreamSynchronize(lane->callers));
-    part<RingCarrier><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+    if (lane->setup.posting.is_on)
+        part<PostingCarrier><<<1, WARP, 0, lane->stream>>>(lane->kernel);
+    else
+        part<RingCarrier><<<1, WARP, 0, lane->stream>>>(lane->kernel);
     EFAPROF_CUDA(cudaGetLastError());
     end_step<<<1, 1, 0, lane->stream>>>(lane->kernel);
     EFAPROF_CUDA(cudaStreamSynchronize(lane->stream));

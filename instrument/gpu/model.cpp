@@ -3,9 +3,12 @@
 #include <stdio.h>
 
 #include "../engine/card.h"
+#include "../gda/open.h"
+#include "../proxy/record.h"
 #include "../workload/assemble.h"
 #include "../workload/job.h"
 #include "library.h"
+#include "posts.h"
 
 namespace efaprof::dispatch {
 
@@ -29,26 +32,41 @@ void GpuModel::open(const Options &options, uint32_t rank, uint32_t device) {
     options_.device = Device::Cuda;
     set_up(&engine_, options_, ticks_per_ns_, rank);
     engine_.stop = &stop_;
-    open_fabric(engine_, options_, thread_count_);
+    if (is_posting())
+        open_queues(engine_, options_, pair_);
+    else
+        open_fabric(engine_, options_, thread_count_);
 }
 
 void GpuModel::contact(void *bytes) const {
-    write_card(options_, engine_.rank, engine_.fabric.contact(), bytes);
+    write_card(options_, engine_.rank, is_posting() ? pair_.contact() : engine_.fabric.contact(), bytes);
 }
 
 void GpuModel::connect(const void *contacts) {
     Contact reach[protocol::MAX_RANKS];
     Identity identities[protocol::MAX_RANKS];
     read_cards(options_, engine_.rank, contacts, reach, identities);
-    engine_.fabric.connect(reach, engine_.ranks);
+    if (is_posting())
+        pair_.connect(reach, engine_.ranks, engine_.rank);
+    else
+        engine_.fabric.connect(reach, engine_.ranks);
     record_identity(engine_, options_);
     gpu::Setup setup = GpuLane::setup_for(engine_, options_, device_);
     setup.is_model = true;
     setup.stamp_capacity = STAMPS;
+    if (is_posting()) {
+        char note[EFAPROF_NAME_MAX];
+        record_note("path: gdaki", 1);
+        snprintf(note, sizeof note, "queues: %s on %s", pair_.source_name(), pair_.device_name());
+        record_note(note, 0);
+        setup.posting = posting_for(pair_.queues(), options_, REACH.commands);
+    }
     lane_.open(engine_, setup, ticks_per_ns_, REACH, 0);
     lane_.start_clock();
-    threads_.start(engine_, thread_count_);
-    has_threads_ = true;
+    if (!is_posting()) {
+        threads_.start(engine_, thread_count_);
+        has_threads_ = true;
+    }
     watch_.start(stop_, engine_.rank, identities, engine_.ranks);
 }
 
@@ -58,6 +76,7 @@ void GpuModel::look() {
     leave_if_stopped();
     gpu::Fault fault = lane_.done().fault;
     if (fault.code == gpu::FaultCode::None) return;
+    fail_posting(fault);
     if (fault.code == gpu::FaultCode::Expert)
         fail(Cause::Failed, "step %u layer %u: choice %u of token %u names an expert that does not exist", fault.step,
              fault.layer, fault.b, fault.a);
@@ -66,15 +85,17 @@ void GpuModel::look() {
          fault.b);
 }
 
-// Nothing runs, and nothing is on its way.
-bool GpuModel::is_quiet() const {
-    return protocol::load_acquire(&lane_.done().steps) == ended_ && lane_.has_completed();
+// Nothing runs, and nothing is on its way: kernels that post by themselves are asked to look.
+bool GpuModel::is_quiet() {
+    if (protocol::load_acquire(&lane_.done().steps) != ended_) return false;
+    lane_.settle();
+    return lane_.has_completed();
 }
 
 void GpuModel::begin_step(uint32_t step, uint32_t kind, void *stream) {
     look();
     lane_.write_records(lane_.done().stamps);
-    if (is_quiet() && lane_.is_clock_due(efaprof_now())) lane_.compare_clocks();
+    if (lane_.is_clock_due(efaprof_now()) && is_quiet()) lane_.compare_clocks();
     step_ = step;
     check_gpu(gpu_library().begin_step(lane_.lane(), step, kind, stream));
 }
@@ -108,6 +129,7 @@ void GpuModel::close() {
     if (has_threads_) threads_.join();
     watch_.stop();
     lane_.close();
+    if (is_posting()) pair_.close();
     take_down(engine_);
 }
 

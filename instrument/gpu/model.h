@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../engine/peers.h"
+#include "../gda/queue_pair.h"
 #include "../proxy/loop.h"
 #include "../workload/lane.h"
 #include "../workload/options.h"
@@ -33,9 +34,10 @@ public:
     LaneCounts counts() const { return lane_.counts(); }
 
 private:
+    bool is_posting() const { return options_.path == Path::Gdaki; }
     void look();
     void write_records();
-    bool is_quiet() const;
+    bool is_quiet();
 
     Options options_;
     uint32_t device_ = 0;
@@ -43,6 +45,7 @@ private:
     uint32_t thread_count_ = 0;
     Stop stop_ = {};
     Engine engine_ = {};
+    GdaQueuePair pair_; // where the kernels post by themselves
     Threads threads_;
     bool has_threads_ = false;
     PeerWatch watch_;

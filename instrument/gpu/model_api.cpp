@@ -15,7 +15,6 @@ const char *fault_on_gpu(const efaprof_moe_options &asked) {
     if (asked.dtype == EFAPROF_MOE_F32) return "kernels on a GPU move bf16 or fp8";
     if (asked.dtype == EFAPROF_MOE_FP8 && asked.hidden % 128 != 0)
         return "hidden must be a multiple of 128 where tokens travel as fp8 with a scale for each 128";
-    if (asked.path != EFAPROF_MOE_PROXY) return "kernels on a GPU do not post by themselves yet";
     if (asked.hidden % 8 != 0 || asked.hidden > 32768) return "hidden must be a multiple of 8 up to 32768 on a GPU";
     if (asked.ring != 0 && asked.ring < 64)
         return "ring must be 64 or more on a GPU: a warp pushes 32 commands at a time";

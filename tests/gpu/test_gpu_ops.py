@@ -36,6 +36,8 @@ def reason_to_skip():
 if pytest is not None:
     pytestmark = pytest.mark.skipif(reason_to_skip() is not None, reason=str(reason_to_skip()))
 
+# Kernels that post by themselves, on an emulated device around this process: see test_gpu_posted.py.
+IS_POSTED = os.environ.get("EFAPROF_TEST_POSTED") == "1"
 RANKS, TOKENS, HIDDEN, TOPK, EXPERTS = 2, 16, 2048, 4, 16
 LOCAL = EXPERTS // RANKS
 
@@ -49,7 +51,9 @@ class Job:
     def __enter__(self):
         from efaprof.instrument.ops import EngineOptions, load_cuda
         from efaprof.instrument.ops.cuda import CudaEngine
+        from efaprof.trace.layers import DispatchPath
 
+        way = {"path": DispatchPath.GDAKI, "provider": "efa-direct"} if IS_POSTED else {"provider": "shm"}
         load_cuda()
         self.streams = [torch.cuda.Stream() for _ in range(RANKS)]
         for (
@@ -64,7 +68,7 @@ class Job:
         self.engines = [
             CudaEngine(
                 EngineOptions(rank=rank, ranks=RANKS, tokens=TOKENS, hidden=HIDDEN, topk=TOPK, experts=EXPERTS,
-                              dtype=self.dtype, provider="shm", timeout_s=5)
+                              dtype=self.dtype, timeout_s=5, **way)
             )
             for rank in range(RANKS)
         ]  # fmt: skip
