@@ -31,7 +31,7 @@ SOFTEFA_EXPORT int efadv_query_device(ibv_context *, void *attr, uint32_t length
     full.max_rq_sge = 1;
     full.inline_buf_size = full.inline_buf_size_ex = SOFTEFA_INLINE_MAX;
     full.device_caps = SOFTEFA_CAP_RDMA_READ | SOFTEFA_CAP_RNR_RETRY | SOFTEFA_CAP_CQ_WITH_SGID |
-                       SOFTEFA_CAP_RDMA_WRITE | SOFTEFA_CAP_UNSOLICITED_WRITE_RECV;
+                       SOFTEFA_CAP_RDMA_WRITE | SOFTEFA_CAP_UNSOLICITED_WRITE_RECV | SOFTEFA_CAP_CQ_WITH_EXT_MEM;
     if (softefa_has_counters()) full.device_caps |= SOFTEFA_CAP_COMP_CNTR;
     full.max_rdma_size = SOFTEFA_MAX_RDMA;
     hand_out(full, attr, length);
@@ -70,11 +70,15 @@ SOFTEFA_EXPORT ibv_qp *efadv_create_driver_qp(ibv_pd *pd, ibv_qp_init_attr *attr
 SOFTEFA_EXPORT ibv_cq_ex *efadv_create_cq(ibv_context *context, ibv_cq_init_attr_ex *attr, const void *efa_attr,
                                           uint32_t length) {
     const auto efa = take_in<softefa_efadv_cq_init_attr>(efa_attr, length);
-    if (efa.comp_mask != 0 || (efa.wc_flags & ~kWcFlags) != 0 || efa.flags != 0) {
+    const bool is_external = (efa.flags & 1u) != 0;
+    if (efa.comp_mask != 0 || (efa.wc_flags & ~kWcFlags) != 0 || (efa.flags & ~uint64_t{1}) != 0 ||
+        (is_external && (efa.external.buffer == nullptr || length < sizeof efa))) {
         errno = EOPNOTSUPP;
         return nullptr;
     }
-    return softefa_create_cq(context, attr->cqe, attr->cq_context, attr->channel);
+    softefa_cq_memory memory = {nullptr, 0, 0, -1};
+    if (is_external) memory = {efa.external.buffer, efa.external.length, efa.external.offset, efa.external.fd};
+    return softefa_create_cq(context, attr->cqe, attr->cq_context, attr->channel, memory);
 }
 
 SOFTEFA_EXPORT softefa_efadv_cq *efadv_cq_from_ibv_cq_ex(ibv_cq_ex *cq) {
@@ -103,7 +107,7 @@ SOFTEFA_EXPORT int efadv_query_qp_wqs(ibv_qp *qp, void *sq, void *rq, uint32_t l
 SOFTEFA_EXPORT int efadv_query_cq(ibv_cq *cq, void *attr, uint32_t length) {
     CqObject &object = *reinterpret_cast<CqObject *>(cq);
     softefa_efadv_cq_attr full = {};
-    full.buffer = object.map + SOFTEFA_PAGE;
+    full.buffer = object.ring;
     full.entry_size = sizeof(softefa_cqe);
     full.num_entries = object.entries;
     full.doorbell = &reinterpret_cast<softefa_cq_page *>(object.map)->doorbell;

@@ -13,6 +13,7 @@ enum {
     SOFTEFA_CAP_CQ_WITH_SGID = 1 << 2,
     SOFTEFA_CAP_RDMA_WRITE = 1 << 3,
     SOFTEFA_CAP_UNSOLICITED_WRITE_RECV = 1 << 4,
+    SOFTEFA_CAP_CQ_WITH_EXT_MEM = 1 << 5,
     SOFTEFA_CAP_COMP_CNTR = 1 << 6,
 };
 
@@ -54,8 +55,13 @@ SOFTEFA_ASSERT_SIZE(struct softefa_efadv_wq_attr, 40);
 struct softefa_efadv_cq_init_attr {
     uint64_t comp_mask;
     uint64_t wc_flags; // bit 0: source gid, bit 1: is unsolicited
-    uint64_t flags;    // bit 0: external memory, which we do not have
-    uint8_t ext_mem_dmabuf[32];
+    uint64_t flags;    // bit 0: the entries lie in memory of the program
+    struct {
+        uint8_t *buffer; // null: it has no address here, as memory of a GPU, which we cannot reach
+        uint64_t length, offset;
+        int32_t fd; // a dma-buf; here also a sealed memfd
+        uint8_t reserved[4];
+    } external;
 };
 SOFTEFA_ASSERT_SIZE(struct softefa_efadv_cq_init_attr, 56);
 

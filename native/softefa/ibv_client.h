@@ -64,6 +64,8 @@ struct CqObject {
     CqObject *next; // all live ones, so that a stale event is recognised
     uint32_t id, entries;
     uint8_t *map;
+    uint8_t *ring; // the entries
+    bool is_external;
     Lock lock;
     uint32_t consumed, sn, armed;
     uint32_t told; // consumed, as of the last doorbell
@@ -72,9 +74,15 @@ struct CqObject {
     struct QpObject *qp;   // of the current entry
     softefa_cqe made_here; // when the device is gone, what it would have owed
 };
+// Memory for the entries of a completion queue: the program's, in a file that cannot shrink; at null: none.
+struct softefa_cq_memory {
+    uint8_t *at;
+    uint64_t length, offset;
+    int file;
+};
 // channel may be null. Null with errno set on failure.
 SOFTEFA_EXPORT struct ibv_cq_ex *softefa_create_cq(struct ibv_context *context, uint32_t cqe, void *cq_context,
-                                                   struct ibv_comp_channel *channel);
+                                                   struct ibv_comp_channel *channel, softefa_cq_memory memory);
 
 struct QpObject {
     struct ibv_qp_ex ex;

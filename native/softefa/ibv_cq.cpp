@@ -61,7 +61,7 @@ void ring(CqObject &cq) {
 }
 
 softefa_cqe *next_entry(CqObject &cq) {
-    auto *entry = reinterpret_cast<softefa_cqe *>(cq.map + SOFTEFA_PAGE) + cq.consumed % cq.entries;
+    auto *entry = reinterpret_cast<softefa_cqe *>(cq.ring) + cq.consumed % cq.entries;
     const uint8_t flags = __atomic_load_n(&entry->flags, __ATOMIC_ACQUIRE);
     if ((flags & SOFTEFA_CQE_PHASE) != (((cq.consumed / cq.entries) & 1) ^ 1)) return nullptr;
     ++cq.consumed;
@@ -275,20 +275,28 @@ int cq_arm(ibv_cq *public_cq, int solicited_only) {
 using namespace softefa;
 
 SOFTEFA_EXPORT ibv_cq_ex *softefa_create_cq(ibv_context *context, uint32_t cqe, void *cq_context,
-                                            ibv_comp_channel *channel) {
+                                            ibv_comp_channel *channel, softefa_cq_memory memory) {
+    const bool is_external = memory.at != nullptr;
+    if (is_external && channel != nullptr) { // a message carries one file
+        errno = EOPNOTSUPP;
+        return nullptr;
+    }
     CqObject *cq = static_cast<CqObject *>(calloc(1, sizeof *cq));
     if (cq == nullptr) return nullptr;
     softefa_request request = {};
     softefa_reply reply = {};
     request.call = SOFTEFA_CREATE_CQ;
-    request.u.create_cq = {cqe, channel != nullptr, reinterpret_cast<uint64_t>(cq)};
+    request.u.create_cq = {cqe, channel != nullptr, reinterpret_cast<uint64_t>(cq), is_external ? memory.length : 0,
+                           memory.offset};
     int fd = -1;
-    int error = call(request, reply, channel != nullptr ? channel_write_end(channel) : -1, &fd, 1);
+    int error = call(request, reply, channel != nullptr ? channel_write_end(channel) : memory.file, &fd, 1);
     if (error == 0) {
         cq->id = reply.u.create_cq.cq;
         cq->entries = reply.u.create_cq.entries;
-        cq->map = ring_map(fd, softefa_cq_bytes(cq->entries));
+        cq->map = ring_map(fd, softefa_cq_own_bytes(cq->entries, is_external));
         error = cq->map == nullptr ? errno : 0;
+        cq->ring = is_external ? memory.at : cq->map + SOFTEFA_PAGE;
+        cq->is_external = is_external;
     }
     if (error != 0) {
         free(cq);
@@ -309,7 +317,8 @@ SOFTEFA_EXPORT ibv_cq_ex *softefa_create_cq(ibv_context *context, uint32_t cqe, 
 }
 
 SOFTEFA_EXPORT ibv_cq *ibv_create_cq(ibv_context *context, int cqe, void *cq_context, ibv_comp_channel *channel, int) {
-    return ibv_cq_ex_to_cq(softefa_create_cq(context, static_cast<uint32_t>(cqe), cq_context, channel));
+    return ibv_cq_ex_to_cq(
+        softefa_create_cq(context, static_cast<uint32_t>(cqe), cq_context, channel, {nullptr, 0, 0, -1}));
 }
 
 SOFTEFA_EXPORT int ibv_destroy_cq(ibv_cq *public_cq) {
@@ -322,7 +331,7 @@ SOFTEFA_EXPORT int ibv_destroy_cq(ibv_cq *public_cq) {
     if (error != 0 && !nic_is_gone()) return error;
     list_remove(cq);
     if (cq->ex.channel != nullptr) --cq->ex.channel->refcnt;
-    munmap(cq->map, softefa_cq_bytes(cq->entries));
+    munmap(cq->map, softefa_cq_own_bytes(cq->entries, cq->is_external));
     free(cq);
     return 0;
 }

@@ -76,7 +76,7 @@ int query_device_ex(ibv_context *, const ibv_query_device_ex_input *, ibv_device
 }
 
 ibv_cq_ex *create_cq_ex(ibv_context *context, ibv_cq_init_attr_ex *attr) {
-    return softefa_create_cq(context, attr->cqe, attr->cq_context, attr->channel);
+    return softefa_create_cq(context, attr->cqe, attr->cq_context, attr->channel, {nullptr, 0, 0, -1});
 }
 
 ibv_qp *create_qp_ex(ibv_context *context, ibv_qp_init_attr_ex *attr) {

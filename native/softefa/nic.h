@@ -72,6 +72,8 @@ struct Cq {
     Device *device;
     uint32_t entries;
     uint8_t *map;
+    uint8_t *ring;    // the entries: behind the page, or in memory of the program
+    Mapping external; // that memory
     uint64_t produced;
     uint64_t cookie;
     int channel;   // write end of the client's pipe, -1: none

@@ -112,7 +112,8 @@ int destroy_ah(Device &device, uint32_t ahn) {
 void cq_release(Nic &nic, Cq *cq) {
     if (--cq->refs > 0) return;
     nic.cqs[cq->id] = nullptr;
-    munmap(cq->map, softefa_cq_bytes(cq->entries));
+    munmap(cq->map, softefa_cq_own_bytes(cq->entries, cq->external.at != nullptr));
+    file_unmap(cq->external);
     if (cq->channel >= 0) close(cq->channel);
     free(cq);
 }
@@ -122,10 +123,36 @@ Cq *cq_find(Nic &nic, const Device &device, uint32_t id) {
     return cq != nullptr && cq->device == &device && !cq->closed ? cq : nullptr;
 }
 
-int create_cq(Nic &nic, Device &device, const softefa_request &request, int channel, softefa_reply &reply, int &ring) {
+// Memory that another process could take away under us is none for a ring.
+bool can_shrink(int file) {
+    struct stat status;
+    if (fstat(file, &status) != 0) return true;
+    return S_ISREG(status.st_mode) && (fcntl(file, F_GET_SEALS) < 0 || !(fcntl(file, F_GET_SEALS) & F_SEAL_SHRINK));
+}
+
+// The entries: where the program wants them, or behind the page of doorbells. 0, or an errno.
+int place_ring(Cq &cq, const softefa_request &request, int file, int &ring) {
+    const auto &in = request.u.create_cq;
+    const bool is_external = in.length != 0;
+    const uint64_t bytes = uint64_t{cq.entries} * sizeof(softefa_cqe);
+    if (is_external && (in.length < bytes || in.offset % sizeof(softefa_cqe) != 0 || can_shrink(file))) return EINVAL;
+    if (is_external && (cq.ring = file_map(file, in.offset, bytes, cq.external)) == nullptr) return EINVAL;
+    cq.map = ring_make(softefa_cq_own_bytes(cq.entries, is_external), ring);
+    if (cq.map == nullptr) {
+        const int error = errno;
+        file_unmap(cq.external);
+        return error;
+    }
+    if (!is_external) cq.ring = cq.map + SOFTEFA_PAGE;
+    return 0;
+}
+
+// `file`: the write end of the channel's pipe, or the memory of the entries.
+int create_cq(Nic &nic, Device &device, const softefa_request &request, int file, softefa_reply &reply, int &ring) {
     const auto &in = request.u.create_cq;
     if (in.entries == 0 || in.entries > SOFTEFA_MAX_CQE || device.cq_count >= SOFTEFA_MAX_CQ) return EINVAL;
-    if (in.has_channel && channel < 0) return EBADF;
+    if (in.has_channel && in.length != 0) return EINVAL;
+    if ((in.has_channel || in.length != 0) && file < 0) return EBADF;
     uint32_t id = 0;
     while (id < nic.cq_space && nic.cqs[id] != nullptr)
         ++id;
@@ -138,14 +165,13 @@ int create_cq(Nic &nic, Device &device, const softefa_request &request, int chan
     cq->cookie = in.cookie;
     cq->refs = 1;
     cq->channel = -1;
-    cq->map = ring_make(softefa_cq_bytes(cq->entries), ring);
-    if (cq->map == nullptr) {
-        const int error = errno;
+    const int error = place_ring(*cq, request, file, ring);
+    if (error != 0) {
         free(cq);
         return error;
     }
     if (in.has_channel) {
-        cq->channel = fcntl(channel, F_DUPFD_CLOEXEC, 0);
+        cq->channel = fcntl(file, F_DUPFD_CLOEXEC, 0);
         if (cq->channel >= 0) fcntl(cq->channel, F_SETFL, fcntl(cq->channel, F_GETFL) | O_NONBLOCK);
     }
     nic.cqs[id] = cq;

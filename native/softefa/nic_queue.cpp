@@ -193,7 +193,7 @@ int receive_take(Nic &nic, Qp &qp, Span spans[], int most, uint32_t &length, uin
 
 void cqe_write(Nic &nic, Cq &cq, softefa_cqe entry) {
     auto *page = reinterpret_cast<softefa_cq_page *>(cq.map);
-    uint8_t *slot = cq.map + SOFTEFA_PAGE + cq.produced % cq.entries * sizeof entry;
+    uint8_t *slot = cq.ring + cq.produced % cq.entries * sizeof entry;
     entry.flags = static_cast<uint8_t>((entry.flags & ~SOFTEFA_CQE_PHASE) | (((cq.produced / cq.entries) & 1) ^ 1));
     uint64_t head;
     memcpy(&head, &entry, sizeof head);

@@ -6,7 +6,7 @@
 
 #include "wire.h"
 
-#define SOFTEFA_PROTO 2u
+#define SOFTEFA_PROTO 3u
 #define SOFTEFA_SOCKET "nic.sock"
 #define SOFTEFA_ENV_DIR "EFAPROF_SOFTEFA_DIR"
 #define SOFTEFA_PAGE 4096u
@@ -104,6 +104,8 @@ struct softefa_request {
             uint32_t entries;
             uint32_t has_channel; // the write end of the channel's pipe comes with the message
             uint64_t cookie;      // written to the pipe on an event
+            uint64_t length;      // of memory for the entries in the file that comes with the message; 0: the NIC's own
+            uint64_t offset;      // of that in the file
         } create_cq;
         struct {
             uint32_t cq;
@@ -178,6 +180,10 @@ struct softefa_qp_page {
 
 static inline uint64_t softefa_cq_bytes(uint32_t entries) {
     return SOFTEFA_PAGE + (uint64_t)entries * sizeof(struct softefa_cqe);
+}
+// Where the entries lie in memory of the program, the ring has the page alone.
+static inline uint64_t softefa_cq_own_bytes(uint32_t entries, int is_external) {
+    return is_external ? SOFTEFA_PAGE : softefa_cq_bytes(entries);
 }
 static inline uint64_t softefa_page_up(uint64_t bytes) {
     return (bytes + SOFTEFA_PAGE - 1) / SOFTEFA_PAGE * SOFTEFA_PAGE;

@@ -223,10 +223,11 @@ def test_spoiled_entries_end_in_the_right_answer_or_in_one_line(seed):
         (["--inject", "proxy=1us"], 2, "nothing can be injected into proxy on path gdaki"),
         (["--completion", "counter"], 2, "--completion counter reads no completion queue"),
         (["--completion", "counter", "--signal", "fence", "--no-record"], 2, "no completion counters"),
+        (["--queues", "libfabric", "--no-record"], 2, "queues cannot be had: this libfabric was built against"),
         (
-            ["--queues", "libfabric", "--no-record"],
+            ["--queues", "libfabric", "--completion", "counter", "--signal", "fence", "--no-record"],
             2,
-            "queues cannot be had: this libfabric was built against",
+            "this libfabric was built against an rdma-core older than 59",
         ),
     ],
 )
@@ -261,14 +262,37 @@ def test_a_reordering_wire_stalls_a_receiver_that_expects_order():
 GDA_LIBFABRIC = "EFAPROF_GDA_LIBFABRIC"
 
 
-@pytest.mark.parametrize("emulate", ["", "latency=5us,reorder=0.5"], ids=["bare", "reordering"])
-def test_libfabrics_queues_take_the_same_entries(emulate):
+COUNTED = ("--signal", "fence", "--completion", "counter")
+
+
+def by_libfabric(*words: str | Path, emulate: str = "") -> subprocess.CompletedProcess[str]:
     path = os.environ.get(GDA_LIBFABRIC)
     if path is None:
         pytest.skip(
-            f"no libfabric with efa gda ops: build 2.3 or later against rdma-core 59, name it in {GDA_LIBFABRIC}"
+            f"no libfabric with efa gda ops: build 2.3 or later against rdma-core 59 (2.6 and 65 for counters), name "
+            f"it in {GDA_LIBFABRIC}"
         )
-    done = gdaki(
-        "--no-record", "--json", "--steps", "15", "--queues", "libfabric", "--libfabric", path, emulate=emulate
-    )
+    return gdaki("--json", "--steps", "15", "--queues", "libfabric", "--libfabric", path, *words, emulate=emulate)
+
+
+@pytest.mark.parametrize("emulate", ["", "latency=5us,reorder=0.5"], ids=["bare", "reordering"])
+def test_libfabrics_queues_take_the_same_entries(emulate):
+    done = by_libfabric("--no-record", emulate=emulate)
     assert summary(done)["provider"] == "libfabric (efa gda ops)"
+
+
+def test_libfabrics_queue_and_counter_lie_where_a_kernel_can_read_them(tmp_path):
+    done = by_libfabric(*COUNTED, "-o", tmp_path / "run", emulate="counters=on,latency=5us,reorder=0.5")
+    assert summary(done)["verified_tokens"] == 2 * 6 * 2 * 35
+    assert "queues: libfabric (efa gda ops) on softefa0, cq_open_ext (1)" in efaprof("info", tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize(
+    ("environment", "emulate"), [({}, ""), ({"FI_EFA_USE_HW_CNTR": "0"}, "counters=on")], ids=["device", "switch"]
+)
+def test_libfabrics_counters_are_refused_by_name_where_there_are_none(monkeypatch, environment, emulate):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    done = by_libfabric(*COUNTED, "--no-record", emulate=emulate)
+    assert done.returncode == 2
+    assert "this device has no completion counters, or FI_EFA_USE_HW_CNTR=0 (cntr_open_ext)" in done.stderr

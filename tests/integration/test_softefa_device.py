@@ -63,6 +63,19 @@ MISTAKES = {  # what is wrong, with which operation, the status that EFA has for
 COUNTED = ["-C", "-n", "5000", "-s", "48", "-q", "3", "-d", "4"]
 
 
+@pytest.mark.parametrize("operation", [["-o", "writedata", "-u"], ["-o", "send"]], ids=" ".join)
+def test_completions_can_lie_in_memory_of_the_program(poster, operation):
+    done = on_softefa(poster, *operation, "-Q", "-n", "20000", "-s", "48", "-q", "3", "-d", "5")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mistake", ["short-ring", "unsealed-ring"])
+def test_memory_that_does_not_hold_the_completions_or_could_go_away_is_refused(poster, mistake):
+    done = on_softefa(poster, "-Q", "-n", "10", "-E", mistake)
+    assert done.returncode == 4
+    assert "efadv_create_cq: Invalid argument" in done.stderr
+
+
 @pytest.mark.parametrize("memory", [[], ["-M"]], ids=["its memory", "ours"])
 @pytest.mark.parametrize("wire", ["", ",latency=10us,reorder=0.5"], ids=["bare", "reordering"])
 def test_completion_counters_count_past_their_largest_value(poster, memory, wire):

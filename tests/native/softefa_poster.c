@@ -3,15 +3,17 @@
  * which posts; the child is rank 1, the target. Rank 1 checks what lies in its memory at the end.
  *
  *   softefa_poster [-o send|write|writedata|read] [-s BYTES] [-n COUNT] [-w WINDOW] [-q QUEUES] [-d PER_DOORBELL]
- *                  [-M] [-u] [-C] [-E MISTAKE] [-F SEED]
+ *                  [-M] [-u] [-C] [-Q] [-E MISTAKE] [-F SEED]
  *
  * -M puts the data into a memfd, -u makes queue pairs that take immediate data without a receive, -C asks for no
- * completion entries and waits for completion counters (with -M: in that memfd), -E makes one
+ * completion entries and waits for completion counters (with -M: in that memfd), -Q has the entries of its completion
+ * queue in a memfd of its own, -E makes one
  * mistake (see post and run), -F posts COUNT times random bytes instead, with random doorbells. Ends with 0: right; 3:
  * a byte or an immediate is wrong; 4: the device refused; 5: nothing came for 20 s; 6: an error completion. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -47,7 +49,7 @@ static const char *operation = "write";
 static size_t size = 8;
 static uint32_t count = 1000, window = 64, queues = 1, per_doorbell = 1, fuzz_seed;
 static const char *mistake = "";
-static bool in_memfd, unsolicited, fuzz, counted;
+static bool in_memfd, unsolicited, fuzz, counted, own_ring;
 static struct counter ended, arrived; /* writes of this rank, and at it */
 static int rank, wire;
 
@@ -125,6 +127,20 @@ static void make_queue(struct queue *one) {
     if (query(one->qp, &one->sq, &one->rq, sizeof one->sq)) fail(REFUSED, "efadv_query_qp_wqs");
 }
 
+/* Memory for completion entries; a device must refuse what is too short, or could be cut off under it. */
+static void give_memory(struct softefa_efadv_cq_init_attr *efa) {
+    const size_t offset = 4096, length = by_mistake("short-ring") ? 4096 : 8192 * sizeof(struct softefa_cqe);
+    const int fd = memfd_create("completions", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0 || ftruncate(fd, (off_t)(offset + length)) != 0) fail(REFUSED, "memfd");
+    if (!by_mistake("unsealed-ring") && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) fail(REFUSED, "F_ADD_SEALS");
+    efa->flags = 1;
+    efa->external.buffer = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+    efa->external.length = length;
+    efa->external.offset = offset;
+    efa->external.fd = fd;
+    if (efa->external.buffer == MAP_FAILED) fail(REFUSED, "mmap");
+}
+
 static void open_all(void) {
     int devices = 0;
     struct ibv_device **list = ibv_get_device_list(&devices);
@@ -133,11 +149,13 @@ static void open_all(void) {
     ibv_free_device_list(list);
     if (context == NULL || (pd = ibv_alloc_pd(context)) == NULL) fail(REFUSED, "ibv_open_device");
     struct ibv_cq_init_attr_ex attr = {.cqe = 8192, .wc_flags = IBV_WC_STANDARD_FLAGS};
-    struct efadv_cq_init_attr efa = {0};
-    cq = efadv_create_cq(context, &attr, &efa, sizeof efa);
+    struct softefa_efadv_cq_init_attr efa = {0};
+    if (own_ring) give_memory(&efa);
+    cq = efadv_create_cq(context, &attr, (struct efadv_cq_init_attr *)&efa, sizeof efa);
     if (cq == NULL) fail(REFUSED, "efadv_create_cq");
     int (*query)(struct ibv_cq *, void *, uint32_t) = symbol("efadv_query_cq");
     if (query(ibv_cq_ex_to_cq(cq), &ring, sizeof ring)) fail(REFUSED, "efadv_query_cq");
+    if (own_ring && ring.buffer != efa.external.buffer) fail(WRONG, "the entries lie elsewhere");
     const int fd = in_memfd ? memfd_create("payload", MFD_CLOEXEC) : -1;
     const size_t counts = (size * SLOTS + 7) / 8 * 8, all = counts + 2 * sizeof(uint64_t);
     if (in_memfd && ftruncate(fd, (off_t)all) != 0) fail(REFUSED, "memfd");
@@ -381,7 +399,7 @@ static void run_fuzz(void) {
 
 int main(int argc, char **argv) {
     int option, ends[2], status = 0;
-    while ((option = getopt(argc, argv, "o:s:n:w:q:d:E:F:MuC")) != -1) {
+    while ((option = getopt(argc, argv, "o:s:n:w:q:d:E:F:MuCQ")) != -1) {
         switch (option) {
         case 'o': operation = optarg; break;
         case 's': size = strtoull(optarg, NULL, 10); break;
@@ -394,6 +412,7 @@ int main(int argc, char **argv) {
         case 'M': in_memfd = true; break;
         case 'u': unsolicited = true; break;
         case 'C': counted = true; break;
+        case 'Q': own_ring = true; break;
         default: return 2;
         }
     }
