@@ -13,14 +13,15 @@ Loop::Loop(const LoopOptions &options) : bytes_(options.bytes) {
     FabricOptions fabric = {};
     fabric.provider = "efa-direct";
     fabric.queue_entries = options.completion_entries;
+    GdaOptions wanted = {options.source, false, options.send_entries, options.completion_entries};
+    pair_.prepare(wanted, fabric);
     bool has_fabric =
         options.source == QueueSource::Libfabric || (options.source == QueueSource::Auto && Fabric::is_offered(fabric));
     if (has_fabric) {
         fabric_.open(fabric);
         fabric_.register_memory(memory_, bytes_);
     }
-    pair_.open({options.source, false, options.send_entries, options.completion_entries},
-               has_fabric ? &fabric_ : nullptr, memory_, bytes_);
+    pair_.open(wanted, has_fabric ? &fabric_ : nullptr, memory_, bytes_);
     if (has_fabric && !pair_.is_libfabric()) fabric_.close();
     Contact contact = pair_.contact();
     pair_.connect(&contact, 1, 0);

@@ -30,6 +30,7 @@ void open_queues(Engine &engine, const Options &options, GdaQueuePair &pair) {
     fabric.provider = options.provider;
     fabric.message_bytes = protocol::token_bytes(options.shape);
     fabric.queue_entries = most;
+    pair.prepare(wanted, fabric);
     bool has_fabric =
         wanted.source == QueueSource::Libfabric || (wanted.source == QueueSource::Auto && Fabric::is_offered(fabric));
     if (has_fabric) {

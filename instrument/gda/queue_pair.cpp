@@ -37,6 +37,9 @@ void GdaQueuePair::connect(const Contact *contacts, uint32_t ranks, uint32_t own
 
 void GdaQueuePair::close() {
     if (verbs_ != nullptr) close_verbs();
+    if (is_libfabric_) fabric_->close(); // it may look at its queue a last time
+    unmap_pages(queue_memory_);
+    unmap_pages(counter_memory_);
     free(targets_);
     targets_ = nullptr;
 }

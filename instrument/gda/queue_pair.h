@@ -4,6 +4,7 @@
 
 #include "../proxy/fabric.h"
 #include "queues.h"
+#include "shared_pages.h"
 #include "source.h"
 
 namespace efaprof::dispatch {
@@ -14,8 +15,11 @@ struct GdaOptions {
     uint32_t send_entries, completion_entries;
 };
 
-class GdaQueuePair {
+class GdaQueuePair final : public FabricHooks {
 public:
+    // Before the endpoint is opened, with this as its hooks: libfabric opens a completion queue in memory of ours where
+    // it can, and the counter, and only so early.
+    void prepare(const GdaOptions &options, FabricOptions &fabric);
     // Opens the queue pair and registers the memory. Fails the rank with one line where there is no such device, or it
     // lacks something. `fabric` is the endpoint of provider efa-direct, or null where there is none.
     void open(const GdaOptions &options, Fabric *fabric, void *memory, size_t bytes);
@@ -27,6 +31,8 @@ public:
 
     GdaQueues &queues() { return queues_; }
     bool is_libfabric() const { return is_libfabric_; }
+    // The completion queue lies in memory of ours (cq_open_ext).
+    bool has_own_queue() const { return is_libfabric_ && queue_memory_.at != nullptr; }
     // The device that it is a queue pair of.
     const char *device_name() const { return device_; }
     const char *source_name() const { return is_libfabric_ ? "libfabric (efa gda ops)" : "efa verbs"; }
@@ -35,6 +41,9 @@ private:
     struct Verbs;  // verbs.cpp
     struct GdaOps; // libfabric.cpp
 
+    fid_cq *open_cq(fid_domain *domain, const fi_cq_attr &attr) override;
+    fid_cntr *open_counter(fid_domain *domain) override;
+    bool find_ops(fid_domain *domain);
     bool open_libfabric(Fabric &fabric, const char *&why_not);
     void connect_libfabric(const Contact *contacts, uint32_t ranks, uint32_t own);
     void open_verbs(void *memory, size_t bytes);
@@ -50,6 +59,8 @@ private:
     char device_[64] = {};
     Fabric *fabric_ = nullptr;
     const GdaOps *ops_ = nullptr;
+    SharedPages queue_memory_ = {}, counter_memory_ = {}; // of libfabric's
+    const char *no_counter_ = nullptr;                    // why there is none
     Verbs *verbs_ = nullptr;
 };
 

@@ -13,8 +13,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #undef ibv_get_device_list
 #undef ibv_reg_mr
@@ -25,7 +23,6 @@ namespace {
 
 constexpr uint32_t QKEY = 0x65666170;
 constexpr uint16_t UNSOLICITED = 1;
-constexpr size_t PAGE = 4096;
 
 // A contact's address.
 struct VerbsAddress {
@@ -103,16 +100,6 @@ void load(Library &found) {
     find(verbs, "ibv_destroy_comp_cntr", found.destroy_counter, false);
 }
 
-// A page that another process can map too.
-uint64_t *make_shared_page(int &file) {
-    file = memfd_create("efaprof-counts", MFD_CLOEXEC);
-    void *page = MAP_FAILED;
-    if (file >= 0 && ftruncate(file, PAGE) == 0)
-        page = mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (page == MAP_FAILED) fail(Cause::Failed, "a page for counters: %s", strerror(errno));
-    return static_cast<uint64_t *>(page);
-}
-
 [[noreturn]] void refused(const char *call, int error) {
     fail(Cause::Failed, "%s: %s", call, strerror(error));
 }
@@ -127,7 +114,7 @@ struct GdaQueuePair::Verbs {
     ibv_qp *qp;
     ibv_mr *mr;
     softefa_comp_cntr *counter;
-    uint64_t *counts; // where the counter's two words lie
+    SharedPages count_memory; // where the counter's two words lie
     ibv_gid gid;
     ibv_ah **handles; // [rank]
     uint32_t ranks;
@@ -227,23 +214,23 @@ void GdaQueuePair::open_counter() {
     const Library &library = verbs_->library;
     if (library.create_counter == nullptr || library.attach_counter == nullptr || library.destroy_counter == nullptr)
         fail(Cause::Refused, "the installed rdma-core has no completion counters (they came with 65)");
-    int file = -1;
-    verbs_->counts = make_shared_page(file);
+    verbs_->count_memory = map_pages(16 * sizeof(uint64_t), "efaprof-counts");
+    auto *counts = reinterpret_cast<uint64_t *>(verbs_->count_memory.at);
     softefa_comp_cntr_init_attr attr = {};
     softefa_efadv_comp_cntr_init_attr efa = {};
     efa.flags = 3; // the count and the errors
-    efa.done.ptr = reinterpret_cast<uint8_t *>(verbs_->counts);
-    efa.failed.ptr = reinterpret_cast<uint8_t *>(verbs_->counts + 8);
+    efa.done.ptr = verbs_->count_memory.at;
+    efa.failed.ptr = reinterpret_cast<uint8_t *>(counts + 8);
     verbs_->counter = library.create_counter(verbs_->context, &attr, &efa, sizeof efa);
     int error = errno;
-    ::close(file); // by it the emulated device found the page
+    close_files(verbs_->count_memory); // by them the emulated device found the page
     if (verbs_->counter == nullptr)
         fail(Cause::Refused, "this device has no completion counters (%s); the emulated one has with counters=on",
              strerror(error));
     softefa_comp_cntr_attach_attr what = {0, 1u << 4}; // own RDMA writes
     error = library.attach_counter(verbs_->qp, verbs_->counter, &what);
     if (error != 0) refused("ibv_qp_attach_comp_cntr", error);
-    queues_.counter = {verbs_->counts, verbs_->counts + 8, 0, 0, 0};
+    queues_.counter = {counts, counts + 8, 0, 0, 0};
 }
 
 Contact GdaQueuePair::contact_verbs() const {
@@ -289,7 +276,7 @@ void GdaQueuePair::close_verbs() {
     if (verbs_->mr != nullptr) library.dereg_mr(verbs_->mr);
     if (verbs_->pd != nullptr) library.dealloc_pd(verbs_->pd);
     if (verbs_->context != nullptr) library.close_device(verbs_->context);
-    if (verbs_->counts != nullptr) munmap(verbs_->counts, PAGE);
+    unmap_pages(verbs_->count_memory);
     free(verbs_->handles);
     free(verbs_);
     verbs_ = nullptr;

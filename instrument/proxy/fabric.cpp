@@ -3,6 +3,8 @@
 #include <rdma/fi_cm.h>
 #include <rdma/fi_errno.h>
 
+#include <dlfcn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +48,22 @@ bool is_direct_fabric(const fi_info *info) {
     return info->fabric_attr->name != nullptr && strcmp(info->fabric_attr->name, EFA_DIRECT) == 0;
 }
 
+// A copy of all of it: the function that a program was linked to with older headers leaves out what they do not have.
+fi_info *duplicate(const fi_info *info) {
+    fi_info *(*newest)(const fi_info *) = nullptr;
+    *reinterpret_cast<void **>(&newest) = dlsym(RTLD_DEFAULT, "fi_dupinfo");
+    return newest != nullptr ? newest(info) : fi_dupinfo(info);
+}
+
+// The largest value of a counter that will do, and of its errors. Of a libfabric of 2.6 or later alone.
+void set_most_counted(fi_info &info, uint64_t value) {
+    constexpr size_t COUNTED_AT = 208; // in fi_domain_attr, then of errors; older headers end before
+    static_assert(offsetof(fi_domain_attr, tclass) == COUNTED_AT - 24, "as it has grown since");
+    if (FI_VERSION_LT(fi_version(), FI_VERSION(2, 6))) return;
+    const uint64_t values[] = {value, value};
+    memcpy(reinterpret_cast<uint8_t *>(info.domain_attr) + COUNTED_AT, values, sizeof values);
+}
+
 // Of what fi_getinfo offers, a copy of the entry that the user means; null when there is none.
 fi_info *pick(const fi_info *list, const char *provider) {
     bool wants_direct = strcmp(provider, EFA_DIRECT) == 0;
@@ -57,7 +75,7 @@ fi_info *pick(const fi_info *list, const char *provider) {
         if (is_exact || best == nullptr) best = info;
         if (is_exact) break;
     }
-    return best == nullptr ? nullptr : fi_dupinfo(best);
+    return best == nullptr ? nullptr : duplicate(best);
 }
 
 fi_info *query(const FabricOptions &options, uint64_t extra_mode, uint64_t op_flags, const char *node) {
@@ -153,6 +171,8 @@ void Fabric::open(const FabricOptions &options) {
     // All ranks are on this host, where the provider would take shared memory instead of the device.
     if (strncmp(options.provider, "efa", 3) == 0) setenv("FI_EFA_ENABLE_SHM_TRANSFER", "0", 0);
     choose(options);
+    // A device's counter has fewer bits than one that libfabric keeps itself.
+    if (options.most_counted != 0) set_most_counted(*info_, options.most_counted);
     check(fi_fabric(info_->fabric_attr, &fabric_, nullptr), "fi_fabric");
     check(fi_domain(fabric_, info_, &domain_, nullptr), "fi_domain");
     fi_av_attr av_attr = {};
@@ -161,10 +181,13 @@ void Fabric::open(const FabricOptions &options) {
     fi_cq_attr cq_attr = {};
     cq_attr.format = FI_CQ_FORMAT_DATA;
     cq_attr.size = options.queue_entries;
-    check(fi_cq_open(domain_, &cq_attr, &cq_, nullptr), "fi_cq_open");
+    if (options.hooks != nullptr) cq_ = options.hooks->open_cq(domain_, cq_attr);
+    if (cq_ == nullptr) check(fi_cq_open(domain_, &cq_attr, &cq_, nullptr), "fi_cq_open");
+    if (options.hooks != nullptr) counter_ = options.hooks->open_counter(domain_);
     check(fi_endpoint(domain_, info_, &endpoint_, nullptr), "fi_endpoint");
     check(fi_ep_bind(endpoint_, &av_->fid, 0), "fi_ep_bind(av)");
     check(fi_ep_bind(endpoint_, &cq_->fid, FI_TRANSMIT | FI_RECV), "fi_ep_bind(cq)");
+    if (counter_ != nullptr) check(fi_ep_bind(endpoint_, &counter_->fid, FI_WRITE), "fi_ep_bind(counter)");
     check(fi_enable(endpoint_), "fi_enable");
     post_receives();
 }
@@ -280,6 +303,7 @@ void Fabric::close() {
     if (memory_ != nullptr) fi_close(&memory_->fid);
     if (landing_memory_ != nullptr) fi_close(&landing_memory_->fid);
     if (cq_ != nullptr) fi_close(&cq_->fid);
+    if (counter_ != nullptr) fi_close(&counter_->fid);
     if (av_ != nullptr) fi_close(&av_->fid);
     if (domain_ != nullptr) fi_close(&domain_->fid);
     if (fabric_ != nullptr) fi_close(&fabric_->fid);

@@ -14,12 +14,25 @@ namespace efaprof::dispatch {
 
 constexpr size_t MAX_ADDRESS = 128;
 
+// Opens what whoever drives the queues beside libfabric needs otherwise, before the endpoint is enabled. Null: as
+// usual. What comes back is the endpoint's.
+class FabricHooks {
+public:
+    virtual fid_cq *open_cq(fid_domain *domain, const fi_cq_attr &attr) = 0;
+    virtual fid_cntr *open_counter(fid_domain *domain) = 0; // of its writes
+
+protected:
+    ~FabricHooks() = default;
+};
+
 struct FabricOptions {
     const char *provider;   // as the user says it; "efa-direct" is a fabric of provider "efa"
     bool needs_delivery;    // a completion must mean that the data lies at the peer (or writes must be ordered)
     bool is_shared;         // several threads use the endpoint at once
     uint64_t message_bytes; // largest write that will be asked for
     size_t queue_entries;   // completions and arrivals that can be outstanding
+    FabricHooks *hooks;     // or null
+    uint64_t most_counted;  // largest value of a counter; 0: as it is
 };
 
 // What another rank needs to write here.
@@ -104,6 +117,7 @@ private:
     fid_domain *domain_ = nullptr;
     fid_av *av_ = nullptr;
     fid_cq *cq_ = nullptr;
+    fid_cntr *counter_ = nullptr;
     fid_ep *endpoint_ = nullptr;
     fid_mr *memory_ = nullptr;
     void *memory_start_ = nullptr;

@@ -162,7 +162,8 @@ void run_gdaki(Job &job, Engine &engine) {
     meet(job);
     record_identity(engine, job.options);
     char note[128];
-    snprintf(note, sizeof note, "queues: %s on %s", pair.source_name(), pair.device_name());
+    snprintf(note, sizeof note, "queues: %s on %s%s", pair.source_name(), pair.device_name(),
+             pair.has_own_queue() ? ", cq_open_ext" : "");
     record_note(note, job.options.posting.counts ? 1 : 0);
     name_provider(job, engine, pair.source_name());
     if (job.options.device == Device::Cuda)
