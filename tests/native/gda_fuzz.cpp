@@ -77,7 +77,8 @@ Device device;
 Job *job;
 OwnEngine engines[RANKS];
 bool is_on_gpu;
-pthread_barrier_t all_open; // memory is not taken from a GPU while a kernel waits for a peer
+pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER; // nobody synchronizes with a GPU while another captures
+pthread_barrier_t all_open;                          // memory is not taken from a GPU while a kernel waits for a peer
 
 uint32_t draw(uint32_t below) {
     device.random = protocol::mix(device.random);
@@ -252,9 +253,11 @@ template <typename Watch> void run_lane(Rank &rank, GdaQueues &queues) {
 // The kernels keep a whole second's patience. What they hold is given back with care: they may still be waiting.
 void run_kernels(Rank &rank, GdaQueues &queues) {
     GpuSteps *steps = nullptr;
+    pthread_mutex_lock(&opening);
     bool is_open = guarded(&job->stop, rank.number, [&] {
         steps = new (make<GpuSteps>(1)) GpuSteps(engines[rank.number].engine, *job, &queues);
     });
+    pthread_mutex_unlock(&opening);
     pthread_barrier_wait(&all_open);
     rank.is_through = is_open && guarded(&job->stop, rank.number, [&] { steps->run(); });
     if (steps == nullptr) return;
