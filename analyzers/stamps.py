@@ -273,7 +273,7 @@ def _servers(stamps: Stamps, limits: Limits) -> None:
         stamps.put(Stamp.CALL, also=_earlier(stamps, Stamp.TOLD, limits.window))
     signal = stamps.at(Stamp.SIGNAL)
     # Proxy i talks to proxy i of the peer, which hands over one after the other.
-    receiver = stamps.columns["ring"] // RINGS_APART << 16 | stamps.columns["peer"]
+    receiver = (stamps.columns["ring"] & -RINGS_APART) << 8 | stamps.columns["peer"]
     also = np.full(stamps.count, NONE, np.int32)
     for one in _distinct(receiver):
         rows = np.flatnonzero((receiver == one) & (signal != NO_TIME))

@@ -16,10 +16,6 @@ EFAPROF_HD uint32_t proxy_of(uint32_t channel, uint32_t proxies) {
 EFAPROF_HD bool is_first_of_ring(uint32_t channel, uint32_t proxies) {
     return channel < proxies;
 }
-// Number of channels below `channels` that a ring carries.
-EFAPROF_HD uint32_t channels_of(uint32_t proxy, uint32_t proxies, uint32_t channels) {
-    return channels > proxy ? (channels - proxy - 1) / proxies + 1 : 0;
-}
 // As records name a ring (EFAPROF_RINGS_APART): the rank itself where ranks have one each. Ranks have 8 bits.
 EFAPROF_HD uint16_t ring_number(uint32_t rank, uint32_t proxy) {
     return static_cast<uint16_t>(proxy << 8 | rank);
