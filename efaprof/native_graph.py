@@ -110,11 +110,10 @@ class EventGraph:
         if self._order is None:
             nodes = len(self.events.time)
             order, found = np.empty(nodes, np.uint32), native.ffi().new("struct efaprof_order *")
-            self._kept = order, np.empty(nodes, np.uint32), np.empty(nodes, np.uint8)
-            found.order, found.place, found.is_far = (
-                address(values, pointer)
-                for values, pointer in zip(self._kept, ("uint32_t *", "uint32_t *", "uint8_t *"), strict=True)
-            )
+            place, is_far = np.empty(nodes, np.uint32), np.empty(nodes, np.uint8)
+            found.order, found.place = address(order, "uint32_t *"), address(place, "uint32_t *")
+            found.is_far = address(is_far, "uint8_t *")
+            self._kept = order, place, is_far
             cut = int(native.library().efaprof_graph_order(self._native, found))
             if cut == _OUT_OF_MEMORY:
                 raise MemoryError

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     Column = NDArray[Any]
 
-SPILL_BYTES = 32 << 20
-_ROWS_AT_A_TIME = 1 << 15
+SPILL_BYTES = 8 << 20
+_ROWS_AT_A_TIME = 1 << 14
 
 
 class _Piece:
