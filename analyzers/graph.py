@@ -59,9 +59,11 @@ class StepGraph:
 def build(chunk: DispatchChunk, context: DispatchChunk = EMPTY_CHUNK, limits: Limits | None = None) -> StepGraph:
     """The graph of a chunk. `context` are the steps before it: chains lead into them, nothing of them is counted."""
     limits = limits or Limits()
-    stamps = read_stamps(context.columns, chunk.columns, limits)
     steps = sorted_rows([context.step_rows, chunk.step_rows], ("rank", "begin_ns", "step", "end_ns"), by=2)
     computes = sorted_rows([context.compute_rows, chunk.compute_rows], ("rank", "begin_ns", "end_ns"), by=3)
+    waits = len(context.wait_rows) + len(chunk.wait_rows)
+    room = 2 * waits + 2 * len(computes["rank"]) + len(steps["rank"]) + len(np.unique(steps["rank"]))
+    stamps = read_stamps(context.columns, chunk.columns, limits, room=room)
     gates = read_gates([context.wait_rows, chunk.wait_rows], stamps)
     nodes = _Nodes(stamps, gates, computes, steps)
     ranks = tuple(nodes.lane(int(rank)) for rank in np.unique(nodes.step_rank))
@@ -85,7 +87,7 @@ class _Nodes:
         self.step_rank, self._step_number = steps["rank"], steps["step"]
         self._step_begin, self._step_end = steps["begin_ns"], steps["end_ns"]
         self._is_context = steps["part"] == 0
-        self.gate_base = len(stamps.time)
+        self.gate_base = stamps.stages * stamps.count
         begins = self.gate_base + gates.count
         self._gate_begin_base = begins
         self._compute_base = begins + gates.count
@@ -93,10 +95,8 @@ class _Nodes:
         ranks = np.unique(self.step_rank)
         self._mark_base = {int(rank): marks + at for at, rank in self._mark_places(ranks)}
         count = marks + len(self.step_rank) + len(ranks)
-        more = count - len(stamps.time)
-        self.time = np.concatenate([stamps.time, np.full(more, NO_TIME, np.int64)])
-        self.before = np.concatenate([stamps.before, np.full(more, NONE, np.int32)])
-        self.label = np.concatenate([stamps.label, np.full(more, LABEL[Layer.IDLE], np.uint8)])
+        self.time, self.before, self.label = stamps.time, stamps.before, stamps.label
+        self.label[self.gate_base :] = LABEL[Layer.IDLE]
         self.lane_of = np.full(count, NONE, np.int16)
         self._until = np.full(int(ranks.max(initial=0)) + 1, NO_TIME, np.int64)  # of each rank's context
         self._fill_plain()
@@ -183,8 +183,6 @@ class _Nodes:
     def events(self, ranks: tuple[RankSteps, ...], limits: Limits) -> Events:
         """Everything as arrays."""
         stamps = self._stamps
-        also = np.full(len(self.time), NONE, np.int32)
-        also[: len(stamps.also)] = stamps.also
         by_rank = {one.rank: one.computes for one in ranks}
         sets = [by_rank.get(rank) for rank in range(max(by_rank, default=-1) + 1)]
         known = [one for one in sets if one is not None]
@@ -192,7 +190,7 @@ class _Nodes:
         return Events(
             time=self.time,
             before=self.before,
-            also=also,
+            also=stamps.also,
             gate_first=self._gates.first,
             gate_also=self._gates.also,
             label=self.label,

@@ -82,7 +82,8 @@ class Stamps:
     """Operations of a stretch of steps, those of one ring side by side in order of seq."""
 
     columns: dict[str, NDArray[Any]]
-    time: Times  # stage-major: time[stamp] is a view
+    stages: int  # of each
+    time: Times  # stage-major, then room for other nodes
     before: Ids
     also: Ids
     label: NDArray[np.uint8]
@@ -94,11 +95,6 @@ class Stamps:
     def count(self) -> int:
         """Operations."""
         return len(self.starts_ring)
-
-    @property
-    def stages(self) -> int:
-        """Stages of each."""
-        return len(self.time) // self.count if self.count else len(_STAMPED)
 
     def at(self, stamp: Stamp) -> Times:
         """Times of one stage; NO_TIME where it was not recorded."""
@@ -132,13 +128,18 @@ class Stamps:
                 target[place] = values
 
 
-def read_stamps(context: Columns, operations: Columns, limits: Limits) -> Stamps:
-    """Operations with their chains; `context` are those of the step before, in which nothing is counted."""
+def read_stamps(context: Columns, operations: Columns, limits: Limits, *, room: int = 0) -> Stamps:
+    """Operations with their chains; `context` are those of the step before, in which nothing is counted.
+
+    `room`: nodes that others add behind the stages.
+    """
     pieces = _pieces([in_order(context), in_order(operations)])
     columns = {name: np.concatenate([part[name][rows] for part, rows, _ in pieces]) for name in _NAMES}
     count = len(columns["seq"])
     stages = len(Stamp) if columns["is_fenced"].any() else len(_STAMPED)
-    time = np.full(stages * count, NO_TIME, np.int64)
+    nodes = stages * count + room
+    time = np.empty(nodes, np.int64)
+    time[len(_STAMPED) * count :] = NO_TIME
     for stamp in _STAMPED:
         name, own = f"{stamp.name.lower()}_ns", time[stamp * count : (stamp + 1) * count]
         np.concatenate([part[name][rows] for part, rows, _ in pieces], out=own)
@@ -147,10 +148,11 @@ def read_stamps(context: Columns, operations: Columns, limits: Limits) -> Stamps
     starts_ring[1:] = ring[1:] != ring[:-1]
     stamps = Stamps(
         columns=columns | {"is_sequenced": columns["wire_seq"] != NONE, "bytes": np.maximum(columns["bytes"], 0)},
+        stages=stages,
         time=time,
-        before=np.full(len(time), NONE, np.int32),
-        also=np.full(len(time), NONE, np.int32),
-        label=np.full(len(time), LABEL[Layer.UNATTRIBUTED], np.uint8),
+        before=np.full(nodes, NONE, np.int32),
+        also=np.full(nodes, NONE, np.int32),
+        label=np.full(nodes, LABEL[Layer.UNATTRIBUTED], np.uint8),
         starts_ring=starts_ring,
         is_context=np.repeat([is_context for _, _, is_context in pieces], [_length(rows) for _, rows, _ in pieces]),
     )
