@@ -54,7 +54,6 @@ def run_on_gpu(*words):
         (["--dtype", "bf16", "--ring", "32"], "a warp pushes 32 commands at a time"),
         (["--dtype", "int8"], "--dtype must be f32, bf16 or fp8"),
         (["--dtype", "bf16", "--path", "gdaki"], "not through provider tcp"),
-        ([*POSTING, "--signal", "fence", "--completion", "counter"], "--completion counter with --path gdaki"),
         ([*POSTING, "--inject", "rx=5us"], "nobody but the kernel could hold nic and rx back"),
         ([*POSTING, "--stamps-in-turns"], "--stamps-in-turns needs --path proxy"),
     ],
