@@ -241,17 +241,17 @@ void run(Bench &bench) {
     free(bench.ends);
 }
 
-bool take_number(const char *name, const char *text, uint64_t least, uint64_t most, uint64_t &value) {
+uint64_t number(const char *name, const char *text, uint64_t least, uint64_t most) {
     char *end = nullptr;
     unsigned long long found = strtoull(text, &end, 10);
-    value = found;
-    if (end != text && *end == 0 && text[0] != '-' && found >= least && found <= most) return true;
-    fprintf(stderr, "efaprof-dispatch posters: %s must be a whole number from %llu to %llu, not %s\n", name,
-            static_cast<unsigned long long>(least), static_cast<unsigned long long>(most), text);
-    return false;
+    if (end == text || *end != 0 || text[0] == '-' || found < least || found > most)
+        fail(Cause::Refused, "posters: %s must be a whole number from %llu to %llu, not %s", name,
+             static_cast<unsigned long long>(least), static_cast<unsigned long long>(most), text);
+    return found;
 }
 
-bool take_options(Asked &asked, int count, char **words) {
+// False: there is no such number.
+bool take_number(Asked &asked, const char *name, const char *text) {
     const struct {
         const char *name;
         uint64_t *value, least, most;
@@ -262,51 +262,47 @@ bool take_options(Asked &asked, int count, char **words) {
                    {"--delay-ns", &asked.delay_ns, 0, 1000000000},
                    {"--seed", &asked.seed, 0, UINT64_MAX},
                    {"--timeout", &asked.timeout_s, 1, 3600}};
+    for (const auto &one : NUMBERS) {
+        if (strcmp(name, one.name) != 0) continue;
+        *one.value = number(name, text, one.least, one.most);
+        return true;
+    }
+    return false;
+}
+
+void take_options(Asked &asked, int count, char **words) {
     for (int i = 1; i < count; i++) {
         const char *value = i + 1 < count ? words[i + 1] : "nothing";
-        bool is_known = true;
         if (strcmp(words[i], "--json") == 0)
             asked.is_json = true;
         else if (strcmp(words[i], "--device") == 0 && (strcmp(value, "cpu") == 0 || strcmp(value, "cuda") == 0))
             asked.is_on_gpu = strcmp(words[++i], "cuda") == 0;
-        else if (strcmp(words[i], "--queues") == 0 && parse_source(value, asked.source))
+        else if ((strcmp(words[i], "--queues") == 0 && parse_source(value, asked.source)) ||
+                 take_number(asked, words[i], value))
             i++;
         else
-            is_known = false;
-        for (const auto &number : NUMBERS) {
-            if (is_known || strcmp(words[i], number.name) != 0) continue;
-            if (!take_number(number.name, value, number.least, number.most, *number.value)) return false;
-            is_known = true;
-            i++;
-        }
-        if (is_known) continue;
-        fprintf(stderr, "efaprof-dispatch posters: %s is not an option, or not a whole one; --help lists them\n",
-                words[i]);
-        return false;
+            fail(Cause::Refused, "posters: %s is not an option, or not a whole one; --help lists them", words[i]);
     }
-    if ((asked.send_queue & (asked.send_queue - 1)) == 0 && (!asked.is_on_gpu || asked.posters <= gpu::MOST_POSTERS))
-        return true;
-    fputs(asked.is_on_gpu && asked.posters > gpu::MOST_POSTERS
-              ? "efaprof-dispatch posters: --posters: at most 31 warps post beside the one that reads\n"
-              : "efaprof-dispatch posters: --send-queue must be a power of two\n",
-          stderr);
-    return false;
+    if ((asked.send_queue & (asked.send_queue - 1)) != 0)
+        fail(Cause::Refused, "posters: --send-queue must be a power of two");
+    if (asked.is_on_gpu && asked.posters > gpu::MOST_POSTERS)
+        fail(Cause::Refused, "posters: --posters: at most %u warps post beside the one that reads", gpu::MOST_POSTERS);
+    char why[240];
+    if (asked.is_on_gpu && !open_gpu_library(why, sizeof why)) fail(Cause::Refused, "posters: %s", why);
 }
 
 } // namespace
 
 int bench_posters(int count, char **words) {
     static Bench bench;
-    char why[240];
     bench.asked = Asked();
-    if (!take_options(bench.asked, count, words)) return EXIT_REFUSED;
-    if (bench.asked.is_on_gpu && !open_gpu_library(why, sizeof why)) {
-        fprintf(stderr, "efaprof-dispatch posters: %s\n", why);
-        return EXIT_REFUSED;
-    }
     bench.job = make_job(Options());
     set_stop(&bench.job->stop, 0);
-    if (guarded(&bench.job->stop, 0, [&] { run(bench); })) return 0;
+    bool is_through = guarded(&bench.job->stop, 0, [&] {
+        take_options(bench.asked, count, words);
+        run(bench);
+    });
+    if (is_through) return 0;
     fprintf(stderr, "efaprof-dispatch: %s\n", bench.job->stop.message);
     return bench.job->stop.cause == Cause::Refused ? EXIT_REFUSED : EXIT_FAILED;
 }
