@@ -83,6 +83,7 @@ int efaprof_graph_replays(const struct efaprof_graph *graph, const struct efapro
                           const struct efaprof_scenario *scenarios, uint64_t n, const int64_t *asked, uint64_t asked_n,
                           int64_t *times);
 void efaprof_keep_memory(void);
+void efaprof_give_back_memory(void);
 struct efaprof_clock_map { const int64_t *ticks, *base_ns; const double *slope; uint64_t n; };
 struct efaprof_wide {
     uint64_t chunks, done;

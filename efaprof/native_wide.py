@@ -40,6 +40,11 @@ def keep_memory() -> None:
     native.library().efaprof_keep_memory()
 
 
+def give_back_memory() -> None:
+    """Return to the system what was kept so far."""
+    native.library().efaprof_give_back_memory()
+
+
 class Clock:
     """A piecewise line from ticks to nanoseconds in native hands; no segments: ticks are nanoseconds."""
 

@@ -18,7 +18,7 @@ from efaprof.analyzers.replay import STANDARD
 from efaprof.analyzers.stamps import Limits
 from efaprof.errors import NothingToAnalyse
 from efaprof.instrument.dispatch import DispatchOptions
-from efaprof.native_wide import keep_memory
+from efaprof.native_wide import give_back_memory, keep_memory
 from efaprof.report.job import has_marks, host_clocks, job_survey, missing_ranks, why_no_job
 from efaprof.trace import dispatch
 from efaprof.trace.marks import read_marks
@@ -97,9 +97,11 @@ def decode_section(
     if profile is not None:
         _check_profile(run, profile)
     limits = _limits(run, host, profile)
+    give_back_memory()
     keep_memory()
     clocks = host_clocks(runs)
     totals = gather(dispatch.chunks(job), limits, changes, path_by)
+    give_back_memory()  # of chunks; what follows has its own
     error_ns = clocks.error_ns if clocks is not None else None
     with _kept(totals.costs, tables.folder / COSTS_NAME if len(runs) == 1 else None):
         found = decode_gathered(totals, host, profile=profile, clock_error_ns=error_ns)

@@ -31,9 +31,9 @@ class Marks:
     first_seq: NDArray[np.int64]
     step: NDArray[np.uint32]
     layer: NDArray[np.uint16]
-    phase: NDArray[np.uint16]
-    kind: NDArray[np.uint16]
-    step_rows: NDArray[np.int64]  # rows that begin a step; the last one only ends the step before it
+    phase: NDArray[np.uint8]
+    kind: NDArray[np.uint8]
+    step_rows: NDArray[np.uint32]  # rows that begin a step; the last one only ends the step before it
     step_seqs: NDArray[np.int64]  # first sequence of each step, and the end of the last one
     step_ns: NDArray[np.int64]  # when each of them began
 
@@ -72,8 +72,11 @@ def find_marks(
             rank=rank,
             clock=clock_of[process],
             first_seq=np.ascontiguousarray(first_seq),
-            **{name: body[field].copy() for name, field in _FIELDS.items()},
-            step_rows=step_rows,
+            step=body["step"].copy(),
+            layer=body["layer"].copy(),
+            phase=_byte(body["phase"]),
+            kind=_byte(body["x"]),
+            step_rows=step_rows.astype(np.uint32),
             step_seqs=first_seq[step_rows],
             step_ns=clock_of[process].to_ns(body["t_end"][step_rows].astype(np.int64)),
         )
@@ -82,7 +85,9 @@ def find_marks(
     return tuple(found)
 
 
-_FIELDS = {"step": "step", "layer": "layer", "phase": "phase", "kind": "x"}
+def _byte(numbers: NDArray[np.uint16]) -> NDArray[np.uint8]:
+    """Numbers of words; there are fewer words than that, and what is none stays none."""
+    return np.minimum(numbers, 0xFF).astype(np.uint8)
 
 
 def _in_order(written: Sequence[tuple[int, NDArray[np.void]]]) -> tuple[NDArray[np.void], int]:

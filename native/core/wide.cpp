@@ -192,3 +192,9 @@ extern "C" void efaprof_keep_memory(void) {
     mallopt(M_TRIM_THRESHOLD, MOST_KEPT);
 #endif
 }
+
+extern "C" void efaprof_give_back_memory(void) {
+#ifdef __GLIBC__
+    malloc_trim(0);
+#endif
+}

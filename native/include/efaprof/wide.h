@@ -14,6 +14,8 @@ extern "C" {
 // From here on the process keeps the memory that it frees, as far as its allocator can: analyses take and free large
 // arrays for every chunk, and pages that come back from the system have to be cleared each time.
 EFAPROF_API void efaprof_keep_memory(void);
+// What it kept so far goes back to the system.
+EFAPROF_API void efaprof_give_back_memory(void);
 
 // Ticks to nanoseconds: segment i holds from ticks[i] on, segment 0 also before it.
 struct efaprof_clock_map {
