@@ -56,7 +56,10 @@ int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct efaprof_drai
 int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
 struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
 void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
-struct efaprof_heads_result { int64_t least_step, first, last; uint64_t shapes[256]; };
+struct efaprof_heads_result {
+    int64_t least_step, first, last, begin, before_end, end;
+    uint64_t shapes[256];
+};
 void efaprof_heads(const void *slots, uint64_t n, int64_t *places, uint16_t *kinds, int64_t *t_end,
                    struct efaprof_index_result *index, struct efaprof_heads_result *result);
 struct efaprof_graph {
@@ -266,18 +269,29 @@ def restart() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """What the heads of records say."""
+class Glance:
+    """What the heads of some records say of all of them."""
 
-    starts: npt.NDArray[np.int64]  # slot of each
-    kinds: npt.NDArray[np.uint16]
-    t_end: npt.NDArray[np.int64]
+    records: int
     next: int  # slot where to go on: the first that belongs to no whole record
     bad_slots: int  # 0, or the slots from the first one that starts no record to the end
     least_step: int  # smallest difference between consecutive times; the largest number with fewer than two
     first: int  # smallest time, and …
     last: int  # … largest
+    begin: int  # time of the first record, …
+    before_end: int  # … of the last but one, and …
+    end: int  # … of the last
     shapes: npt.NDArray[np.int64]  # records of each of the 256
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """What the heads of records say."""
+
+    glance: Glance
+    starts: npt.NDArray[np.int64]  # slot of each
+    kinds: npt.NDArray[np.uint16]
+    t_end: npt.NDArray[np.int64]
 
 
 def index_records(slots: npt.NDArray[Any]) -> IndexResult:
@@ -299,15 +313,29 @@ def record_heads(slots: npt.NDArray[Any]) -> Heads:
 
     count = _whole_slots(slots)
     places, t_end, kinds = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint16)
-    index, result = _ffi().new("struct efaprof_index_result *"), _ffi().new("struct efaprof_heads_result *")
-    _lib().efaprof_heads(
-        _ffi().cast("void *", slots.ctypes.data), count, _ffi().cast("int64_t *", places.ctypes.data),
-        _ffi().cast("uint16_t *", kinds.ctypes.data), _ffi().cast("int64_t *", t_end.ctypes.data), index, result,
+    glance = _heads(
+        slots, count, _ffi().cast("int64_t *", places.ctypes.data), _ffi().cast("uint16_t *", kinds.ctypes.data),
+        _ffi().cast("int64_t *", t_end.ctypes.data),
     )  # fmt: skip
-    return Heads(
-        starts=places[: index.records], kinds=kinds[: index.records], t_end=t_end[: index.records],
-        next=int(index.next), bad_slots=int(index.bad_slots),
+    records = glance.records
+    return Heads(glance, starts=places[:records], kinds=kinds[:records], t_end=t_end[:records])
+
+
+def glance_at(slots: npt.NDArray[Any]) -> Glance:
+    """What `record_heads` says of all records together, in half its time."""
+    null = _ffi().NULL
+    return _heads(slots, _whole_slots(slots), null, null, null)
+
+
+def _heads(slots: npt.NDArray[Any], count: int, places: Any, kinds: Any, t_end: Any) -> Glance:
+    import numpy as np
+
+    index, result = _ffi().new("struct efaprof_index_result *"), _ffi().new("struct efaprof_heads_result *")
+    _lib().efaprof_heads(_ffi().cast("void *", slots.ctypes.data), count, places, kinds, t_end, index, result)
+    return Glance(
+        records=int(index.records), next=int(index.next), bad_slots=int(index.bad_slots),
         least_step=int(result.least_step), first=int(result.first), last=int(result.last),
+        begin=int(result.begin), before_end=int(result.before_end), end=int(result.end),
         shapes=np.frombuffer(_ffi().buffer(result.shapes), np.int64).copy(),
     )  # fmt: skip
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from efaprof.native import Heads
+    from efaprof.native import Glance
 
 # A record that lies this far beyond both neighbours, which agree with each other, is damage: 2^36 ticks are half a
 # minute at 2 GHz, and a thread's own records are never out of order by more than one call.
@@ -175,31 +175,41 @@ def chunks(raw: RawFile, chunk_slots: int) -> Iterator[Chunk]:
 
 def read_chunk(raw: RawFile, begin: int, end: int, buffer: NDArray[np.uint64] | None = None) -> Chunk:
     """The whole records that begin in slots [begin, end), as `read_slots` reads them."""
-    slots = read_slots(raw, begin, end, buffer)
+    return chunk_of(raw, begin, end, read_slots(raw, begin, end, buffer))
+
+
+def chunk_of(raw: RawFile, begin: int, end: int, slots: NDArray[np.uint64]) -> Chunk:
+    """The same, of slots that were read."""
     heads = record_heads(slots)
-    stop = begin + heads.next
-    is_last = end >= raw.slots or heads.bad_slots > 0
+    glance = heads.glance
+    stop = begin + glance.next
+    is_last = end >= raw.slots or glance.bad_slots > 0
     bad = raw.slots - stop if is_last and stop < raw.slots else 0
-    starts, kinds, t_end, shapes = heads.starts, heads.kinds, heads.t_end, heads.shapes
-    if not _are_sane(heads, raw.start_ticks):
+    starts, kinds, t_end, shapes = heads.starts, heads.kinds, heads.t_end, glance.shapes
+    if not _are_sane(glance, raw.start_ticks):
         sane = _sane(t_end, raw.start_ticks, is_last=is_last)
-        lengths = np.diff(np.append(starts, heads.next))
+        lengths = np.diff(np.append(starts, glance.next))
         bad += int(lengths[~sane].sum())
         starts, kinds, t_end = starts[sane], kinds[sane], t_end[sane]
         shapes = np.bincount(kinds >> 8, minlength=256)
     return Chunk(begin, slots, starts, kinds, t_end, raw.slots if is_last else stop, bad, shapes)
 
 
-def _are_sane(heads: Heads, start_ticks: int) -> bool:
+def is_sound(raw: RawFile, begin: int, end: int, glance: Glance) -> bool:
+    """Whether all slots [begin, end) are of records that can be true, at a glance."""
+    is_whole = begin + glance.next == raw.slots or end < raw.slots
+    return glance.bad_slots == 0 and is_whole and _are_sane(glance, raw.start_ticks)
+
+
+def _are_sane(glance: Glance, start_ticks: int) -> bool:
     """Whether all times can be true, at a glance."""
-    t_end = heads.t_end
-    if len(t_end) < 2:
+    if glance.records < 2:
         return False
     lowest = min(start_ticks, MAX_TICKS) - SPIKE_TICKS
     return (
-        heads.least_step >= -SPIKE_TICKS
-        and int(t_end[0]) >= lowest
-        and int(t_end[-1]) <= min(int(t_end[-2]) + LAST_TICKS, MAX_TICKS)
+        glance.least_step >= -SPIKE_TICKS
+        and glance.begin >= lowest
+        and glance.end <= min(glance.before_end + LAST_TICKS, MAX_TICKS)
     )
 
 

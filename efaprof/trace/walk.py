@@ -7,17 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from efaprof.native import glance_at
 from efaprof.trace import layout
 from efaprof.trace.decode import UNKNOWN_KIND, OpFields, records, shapes_of
 from efaprof.trace.layout import Shape, name_id
-from efaprof.trace.rawfile import MAX_TICKS, read_chunk, slot_buffer
+from efaprof.trace.rawfile import MAX_TICKS, chunk_of, is_sound, read_slots, slot_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from efaprof.native import Glance
     from efaprof.trace.rawfile import Chunk, RawFile
 
 CONTROL = (Shape.NAME, Shape.THREAD, Shape.OBJECT, Shape.BIND, Shape.CLOCK, Shape.NOTE, Shape.MARK)
+_KEPT = [*CONTROL, Shape.OP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +58,34 @@ class Walked:
 def walk(raw: RawFile, part_slots: int) -> Walked:
     """All of a file, in parts of at most `part_slots` slots."""
     found = Walked()
-    begin = raw.first
+    begin, is_plain = raw.first, False
     buffer = slot_buffer(min(part_slots, raw.slots - begin))
     while begin < raw.slots:
         end = min(begin + part_slots, raw.slots)
-        chunk = read_chunk(raw, begin, end, buffer)
+        slots = read_slots(raw, begin, end, buffer)
+        if is_plain and _is_plain((glance := glance_at(slots)).shapes) and is_sound(raw, begin, end, glance):
+            _take_plain(found, glance, begin, end)
+            begin += glance.next
+            continue
+        chunk = chunk_of(raw, begin, end, slots)
         _take(found, chunk, begin, end)
         if chunk.next <= begin:
             break
-        begin = chunk.next
+        # What follows is mostly like what was there.
+        begin, is_plain = chunk.next, _is_plain(chunk.shapes)
     return found
+
+
+def _is_plain(shapes: NDArray[np.int64]) -> bool:
+    """Nothing has to be kept of such records."""
+    return not shapes[_KEPT].any()
+
+
+def _take_plain(found: Walked, glance: Glance, begin: int, end: int) -> None:
+    found.shapes += glance.shapes
+    found.first_ticks = min(found.first_ticks, glance.first)
+    found.last_ticks = max(found.last_ticks, glance.last)
+    found.parts.append(Part(begin, end, found.last_ticks, MAX_TICKS, is_whole=True))
 
 
 def _take(found: Walked, chunk: Chunk, begin: int, end: int) -> None:

@@ -169,8 +169,8 @@ int64_t covered(const efaprof_graph &graph, int32_t rank, int64_t begin, int64_t
 class Walk {
 public:
     Walk(const efaprof_graph &graph, const efaprof_window &window, efaprof_walked &result, uint8_t *visited)
-        : graph_(graph), operations_(static_cast<uint32_t>(graph.operations)), window_(window), result_(result),
-          visited_(visited) {}
+        : graph_(graph), operations_(static_cast<uint32_t>(graph.operations)), a_stage_(1.0 / operations_),
+          window_(window), result_(result), visited_(visited) {}
 
     void run() {
         int32_t node = window_.start;
@@ -204,18 +204,20 @@ private:
         if (from >= 0) return graph_.label[node];
         return graph_.lane[node] >= 0 ? graph_.idle_label : graph_.missing_label;
     }
+    // As a division, which takes longer than all the rest; half a place off, rounding cannot reach the next stage.
+    uint32_t stage_of(int32_t node) const { return static_cast<uint32_t>((node + 0.5) * a_stage_); }
     void visit(int32_t node) {
         if (!is_operation(node)) return;
-        const auto at = static_cast<uint32_t>(node);
-        const uint32_t stage = at / operations_;
-        visited_[at - stage * operations_] |= stage >= static_cast<uint32_t>(graph_.done_stage) ? 3 : 1;
+        const uint32_t stage = stage_of(node);
+        visited_[static_cast<uint32_t>(node) - stage * operations_] |=
+            stage >= static_cast<uint32_t>(graph_.done_stage) ? 3 : 1;
     }
     void count(int32_t node, int32_t from, int64_t on_way) {
         if (!is_operation(node) || from < 0) return;
-        const auto stage = static_cast<int32_t>(static_cast<uint32_t>(node) / operations_);
+        const auto stage = static_cast<int32_t>(stage_of(node));
+        const int64_t whole = graph_.time[node] - graph_.time[from];
         if (stage != graph_.seen_stage || from == graph_.before[node])
-            result_.walked[stage] +=
-                static_cast<double>(on_way) / static_cast<double>(graph_.time[node] - graph_.time[from]);
+            result_.walked[stage] += on_way == whole ? 1.0 : static_cast<double>(on_way) / static_cast<double>(whole);
     }
     // Time that the walk has reached after going from a node to the one before it.
     int64_t step(int32_t node, int32_t from, int64_t time) {
@@ -242,7 +244,8 @@ private:
     }
 
     const efaprof_graph &graph_;
-    const uint32_t operations_; // nodes have 31 bits: dividing by fewer is quicker
+    const uint32_t operations_;
+    const double a_stage_;
     const efaprof_window &window_;
     efaprof_walked &result_;
     uint8_t *visited_;

@@ -49,11 +49,13 @@ EFAPROF_API void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, 
                                struct efaprof_index_result *result);
 
 struct efaprof_heads_result {
-    int64_t least_step;   // smallest difference between consecutive times; INT64_MAX with fewer than two
-    int64_t first, last;  // smallest and largest time
-    uint64_t shapes[256]; // records of each
+    int64_t least_step;             // smallest difference between consecutive times; INT64_MAX with fewer than two
+    int64_t first, last;            // smallest and largest time
+    int64_t begin, before_end, end; // times of the first record, of the last but one, and of the last
+    uint64_t shapes[256];           // records of each
 };
-// The same walk, and of each record where it begins, its kind and its time; there is room for n of each.
+// The same walk, and of each record where it begins, its kind and its time; there is room for n of each, or all three
+// are NULL.
 EFAPROF_API void efaprof_heads(const void *slots, uint64_t n, int64_t *places, uint16_t *kinds, int64_t *t_end,
                                struct efaprof_index_result *index, struct efaprof_heads_result *result);
 
