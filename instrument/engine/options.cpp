@@ -39,13 +39,8 @@ const char *fault_of(const efaprof_moe_options &asked) {
 
 Options options_of(const efaprof_moe_options &asked, const char *provider) {
     Options options;
-    options.shape = {asked.ranks,
-                     asked.tokens,
-                     asked.hidden,
-                     asked.topk,
-                     asked.experts,
-                     asked.channels,
-                     ELEMENT_BYTES[asked.dtype]};
+    options.shape = {
+        asked.ranks, asked.tokens, asked.hidden, asked.topk, asked.experts, asked.channels, ELEMENT_BYTES[asked.dtype]};
     options.signal = static_cast<SignalMode>(asked.signal);
     options.path = static_cast<Path>(asked.path);
     options.provider = provider;
