@@ -6,8 +6,8 @@ import struct
 from enum import IntEnum
 
 MAGIC = 0x31524645
-FORMAT_VERSION = 0
-OLDEST_READABLE = 0
+FORMAT_VERSION = 1
+OLDEST_READABLE = 0  # 0 was before the format was fixed; its records are those of 1
 SLOT_BYTES = 32
 HEADER_BYTES = 4096
 

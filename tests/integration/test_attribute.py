@@ -100,7 +100,7 @@ def break_file(run, **fields):
         (lambda run: shutil.rmtree(run.path), 3, "does not exist"),
         (lambda run: (run.path / "manifest.json").unlink(), 3, "is not an efaprof run directory"),
         (lambda run: (run.path / "manifest.json").write_text("{"), 3, "cannot be read"),
-        (lambda run: break_file(run, version=9), 3, "is trace format 9, this efaprof reads 0-0"),
+        (lambda run: break_file(run, version=9), 3, "is trace format 9, this efaprof reads 0-1"),
         (lambda run: break_file(run, magic=9), 3, "is not a raw trace file"),
         (lambda run: run.raw_files[0].unlink(), 5, "nothing was recorded"),
         (lambda run: run.raw_files[0].write_bytes(run.raw_files[0].read_bytes()[:4096]), 5, "records seen: none"),

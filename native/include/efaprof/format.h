@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define EFAPROF_MAGIC 0x31524645u /* "EFR1" as it stands in the file */
-#define EFAPROF_FORMAT_VERSION 0u /* 0 until the GPU path has run on a GPU */
+#define EFAPROF_FORMAT_VERSION 1u /* fixed: later ones add to it, or are read beside it */
 #define EFAPROF_SLOT_BYTES 32u
 #define EFAPROF_HEADER_BYTES 4096u
 #define EFAPROF_NAME_MAX 128u /* longer names are cut, and counted in the header */

@@ -43,7 +43,7 @@ def write_header(path, **fields):
     ("fields", "message"),
     [
         ({"magic": 0x1234}, "not a raw trace file"),
-        ({"version": 99}, "is trace format 99, this efaprof reads 0-0"),
+        ({"version": 99}, "is trace format 99, this efaprof reads 0-1"),
         ({"slot_bytes": 64}, "slots of 64 bytes"),
         ({"clock": 9}, "unknown clock"),
     ],
