@@ -23,6 +23,7 @@ from efaprof.analyzers.spread import SpreadTotals
 from efaprof.analyzers.walk import NOBODY
 from efaprof.native_wide import NO_TIME
 from efaprof.trace import schema
+from efaprof.trace.ahead import ahead
 from efaprof.trace.steptable import StepTable
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ class Totals:
         self.kinds[0] += np.bincount(kind, minlength=_KINDS)
         self.kinds[1] += np.bincount(kind, size, _KINDS).astype(np.int64)
         for layer, (begin, end) in operation_spans(own).items():
-            self.spreads.setdefault(layer, SpreadTotals()).add(begin, end)
+            if layer not in self.spreads:
+                self.spreads[layer] = SpreadTotals()
+            self.spreads[layer].add(begin, end)
 
 
 def _walked(chunks: Iterable[DispatchChunk], asked: Asked) -> Iterator[tuple[DispatchChunk, Walked | None]]:
@@ -123,6 +126,8 @@ def _walked(chunks: Iterable[DispatchChunk], asked: Asked) -> Iterator[tuple[Dis
     workers = min(_MOST_WORKERS, len(os.sched_getaffinity(0)))
     running: deque[tuple[DispatchChunk, Future[Walked]]] = deque()
     context, is_walked = EMPTY_CHUNK, None
+    # Beside that many this thread has its hands full.
+    chunks = ahead(iter(chunks)) if workers > 2 else chunks
     with ThreadPoolExecutor(workers, "analyse") as pool:
         for chunk in chunks:
             is_walked = len(chunk.wait_rows) > 0 if is_walked is None else is_walked

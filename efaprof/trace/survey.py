@@ -6,6 +6,7 @@ samples), and for each part of each ring how far it reaches in time.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 WINDOW_SLOTS = 1 << 18
 LEAST_SLOTS = 1 << 11
 LONGEST_RECORD = 1 + layout.CQ_MAX
-WALKERS = 2  # files walked at a time
+MOST_WALKERS = 4  # files walked at a time
 # Records of no table of events: those of dispatch paths, and those that the survey keeps whole.
 _OF_PATHS = frozenset({Shape.STAGE, Shape.POST, Shape.RX, Shape.WAIT, Shape.MARK, *CONTROL})
 # Names and objects out of the front of a file that was given up (--max-size) stand in a file beside it.
@@ -150,7 +151,8 @@ def survey(paths: Sequence[Path], *, part_slots: int | None = None) -> Survey:
     if part_slots is None:
         part_slots = max(WINDOW_SLOTS // max(len(raws), 1), LEAST_SLOTS)
     size = max(part_slots, LONGEST_RECORD)
-    with ThreadPoolExecutor(WALKERS) as pool:
+    walkers = min(MOST_WALKERS, len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(walkers) as pool:
         found = list(pool.map(lambda raw: walk(raw, size), raws))
     maps = _clock_maps(raws, found)
     names = {key: text for one in found for key, text in one.names.items()}
