@@ -5,8 +5,9 @@ A steady synthetic run is written once and analysed again and again until --oper
 does not matter much; "on 2 cores" is twice the rate, which holds when chunks are spread over two processes. The ratio
 is to the exclusive sweep of the same operations in the same process. Where pandas is installed, the same split is made
 with it too, as one would write it there, and has to come out equal. Last, `efaprof attribute` reads whole runs of
-1 M and 10 M operations as a process of its own, from raw files to report: time by the clock, CPU seconds and peak
-memory. That needs 2.5 GB in the temporary directory; `--end-to-end` without numbers leaves it out.
+1 M and 10 M operations as a process of its own, from raw files to report: time by the clock, CPU seconds of the program
+and of the kernel, and peak memory; a smaller run before them keeps what Python compiles and says what starting takes.
+That needs 2.5 GB in the temporary directory; `--end-to-end` without numbers leaves it out.
 Run it with `python bench/attribution.py`.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import importlib
 import importlib.util
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -53,9 +55,10 @@ import json, resource, subprocess, sys, time
 begin = time.perf_counter()
 subprocess.run(sys.argv[1:], check=True)
 took, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-print(json.dumps({"seconds": took, "cpu_seconds": used.ru_utime + used.ru_stime, "peak": used.ru_maxrss}))
+print(json.dumps({"seconds": took, "user": used.ru_utime, "kernel": used.ru_stime, "peak": used.ru_maxrss}))
 """
 STEP_COMMANDS = 16  # of the whole runs: small steps, which cost most
+SMALL = 3_200
 WRITTEN = 1_000_000  # operations of the run on disk
 MIB = 1 << 10  # of ru_maxrss
 NO_STEP = -1  # after the last one
@@ -153,8 +156,14 @@ class Process:
 
     operations: int
     seconds: float
-    cpu_seconds: float
+    user_seconds: float
+    kernel_seconds: float
     peak_mib: float
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Of the program and of the kernel."""
+        return self.user_seconds + self.kernel_seconds
 
 
 def attributed(operations: int) -> Process:
@@ -163,21 +172,27 @@ def attributed(operations: int) -> Process:
         steady = Steady(steps=operations // (2 * STEP_COMMANDS), commands=STEP_COMMANDS)
         run = write_steady(Path(folder) / "run", steady).path
         argv = [sys.executable, "-c", LAUNCH, sys.executable, "-m", "efaprof", "attribute", str(run), "--quiet"]
-        told = json.loads(subprocess.run(argv, check=True, capture_output=True).stdout)
-        return Process(steady.operations, told["seconds"], told["cpu_seconds"], told["peak"] / MIB)
+        # As where a user types it: what Python compiled is there the next time.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        told = json.loads(subprocess.run(argv, check=True, capture_output=True, env=environment).stdout)
+        return Process(steady.operations, told["seconds"], told["user"], told["kernel"], told["peak"] / MIB)
 
 
 def print_processes(processes: list[Process]) -> None:
     """The rows of whole runs, and how time and memory grow from the first to the last of them."""
-    print(f"{'efaprof attribute RUN':28}{'M ops/s':>11}{'seconds':>10}{'CPU s':>9}{'µs CPU/op':>11}{'peak MiB':>10}")
+    print(f"{'efaprof attribute RUN':28}{'M ops/s':>9}{'seconds':>9}{'user s':>9}{'kernel s':>10}", end="")
+    print(f"{'µs CPU/op':>11}{'peak MiB':>10}")
     for one in processes:
         name = f"{one.operations:,} operations"
         rate, each = one.operations / one.seconds / 1e6, one.cpu_seconds / one.operations * 1e6
-        print(f"{name:28}{rate:11.2f}{one.seconds:10.1f}{one.cpu_seconds:9.1f}{each:11.2f}{one.peak_mib:10.0f}")
+        print(f"{name:28}{rate:9.2f}{one.seconds:9.2f}{one.user_seconds:9.2f}{one.kernel_seconds:10.2f}", end="")
+        print(f"{each:11.2f}{one.peak_mib:10.0f}")
     if len(processes) > 1:
         first, last = processes[0], processes[-1]
         ratios = [last.operations / first.operations, last.seconds / first.seconds, last.peak_mib / first.peak_mib]
         print("{:.0f} × the operations: {:.2f} × the time, {:.2f} × the memory".format(*ratios))
+        more = (last.cpu_seconds - first.cpu_seconds) / (last.operations - first.operations) * 1e6
+        print(f"an operation more takes {more:.2f} µs of CPU")
 
 
 def main() -> None:
@@ -190,12 +205,14 @@ def main() -> None:
     done = 0
     with tempfile.TemporaryDirectory() as folder:
         steady = Steady(steps=WRITTEN // (2 * COMMANDS), commands=COMMANDS)
-        surveyed = survey(write_steady(Path(folder) / "run", steady).raw_files)
+        files = write_steady(Path(folder) / "run", steady).raw_files
+        surveyed = timed(spent, "survey", lambda: survey(files))
         while done < asked.operations:
             chunks = dispatch.chunks(surveyed)
             while (chunk := timed(spent, "reading records", lambda: next(chunks, None))) is not None:  # noqa: B023
                 analyse(chunk, spent)
                 done += chunk.count
+        spent["survey"] *= done / steady.operations  # made once
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB
         said = compare_with_pandas(surveyed, spent, done)
     machine = host.describe()
@@ -210,6 +227,10 @@ def main() -> None:
     print(f"C and U on 2 cores: {2 * done / both / 1e6:.2f} M ops/s; peak memory {peak:.0f} MiB")
     print(said)
     if asked.end_to_end:
+        small = attributed(SMALL)
+        small = attributed(SMALL)  # the first one also compiled
+        print(f"efaprof attribute of {small.operations:,} operations: {small.seconds:.2f} s", end="")
+        print(f" ({small.cpu_seconds:.2f} s CPU, {small.peak_mib:.0f} MiB)")
         print_processes([attributed(operations) for operations in asked.end_to_end])
 
 
