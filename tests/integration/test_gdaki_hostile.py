@@ -14,12 +14,12 @@ HARMLESS = ("none", "reorder", "delay")
 # What the device does, and a word of every line that may come of it.
 NAMED = {
     "drop": ("waited",), "lose": ("waited",), "error": ("ended with status", "an arrival ended"),
-    "flip": ("reference is", "came as step", "the notice", "announced other counts"),
     "qpn": ("names queue pair",), "request": ("not in flight",),
     "garbage": ("names queue pair", "not in flight", "an arrival ended", "of no queue"),
 }  # fmt: skip
-# These can be made good: a repeat may come when nobody looks any more.
+# These can be made good: a repeat may come when nobody looks any more, a flipped bit be lost in a sum's rounding.
 PERHAPS = {
+    "flip": ("reference is", "came as step", "the notice", "announced other counts"),
     "repeat": ("arrived twice", "arrived further ahead"), "twice": ("not in flight",),
     "immediate": ("arrived", "do not exist", "waited"),
 }  # fmt: skip
