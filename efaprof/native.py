@@ -101,6 +101,13 @@ struct efaprof_beside { uint32_t *waits, *computes; uint64_t waits_n, computes_n
 uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
                            const int64_t *starts, uint64_t low, uint64_t high, struct efaprof_arrivals *arrivals,
                            struct efaprof_beside *beside, uint64_t *chunk);
+struct efaprof_described {
+    int32_t *kind, *peer, *channel;
+    int64_t *bytes, *flow;
+    uint8_t *is_fenced, *is_posted;
+};
+void efaprof_wide_describe(const uint64_t *head, const uint64_t *tail, const int64_t *rank, uint64_t n, int32_t kinds,
+                           const struct efaprof_described *result);
 uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin, int64_t *union_end,
                        int64_t *covered_before);
 void efaprof_covered(const int64_t *begin, const int64_t *end, const int64_t *covered_before, uint64_t n,

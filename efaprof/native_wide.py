@@ -149,6 +149,28 @@ class WideRows:
         self._addresses[chunk] = [values.ctypes.data for values in made.values()]
 
 
+_DESCRIBED: dict[str, tuple[type[np.generic], str]] = {
+    "kind": (np.int32, "int32_t *"), "peer": (np.int32, "int32_t *"), "channel": (np.int32, "int32_t *"),
+    "bytes": (np.int64, "int64_t *"), "flow": (np.int64, "int64_t *"),
+    "is_fenced": (np.bool_, "uint8_t *"), "is_posted": (np.bool_, "uint8_t *"),
+}  # fmt: skip
+
+
+def describe(head: Column, tail: Column, rank: Times, kinds: int) -> dict[str, Column]:
+    """What head and tail say of each operation of these ranks: NONE where there are none, or no such kind.
+
+    `flow`: a number for what it is numbered in, negative for none.
+    """
+    found: dict[str, Column] = {name: np.empty(len(head), dtype) for name, (dtype, _) in _DESCRIBED.items()}
+    made = native.ffi().new("struct efaprof_described *")
+    for name, (_, pointer) in _DESCRIBED.items():
+        setattr(made, name, address(found[name], pointer))
+    native.library().efaprof_wide_describe(
+        address(head, "uint64_t *"), address(tail, "uint64_t *"), address(rank, "int64_t *"), len(head), kinds, made
+    )
+    return found
+
+
 class Flows:
     """Numbers operations of each flow in their order, and finds the operation that an arrival belongs to."""
 

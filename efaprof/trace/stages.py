@@ -59,23 +59,22 @@ class OtherParts:
 
     arrivals: Parts = field(default_factory=lambda: Parts(ARRIVALS))
     computes: Parts = field(default_factory=lambda: Parts(_COMPUTES))
-    waits: list[NDArray[np.void]] = field(default_factory=list)
+    waits: list[NDArray[np.uint64]] = field(default_factory=list)  # a row of words each
 
     def take(self, slots: NDArray[np.uint64], clock: ClockMap, taken: Taken) -> None:
         """Add gates, computing and arrivals that were found among these slots."""
         if len(taken.waits):
-            both = np.concatenate([slots[taken.waits], slots[taken.waits + 1]], axis=1)
-            self.waits.append(both.view(WAIT).reshape(-1))
+            self.waits.append(np.concatenate([slots[taken.waits], slots[taken.waits + 1]], axis=1))
         if len(taken.computes):
             self.computes.pieces.append(_computes(slots[taken.computes], clock))
         self.give_back(taken.arrivals)
 
     def split_waits(self, step: int) -> NDArray[np.void]:
         """Gates of the steps before this number; the others stay."""
-        whole = np.concatenate(self.waits) if self.waits else np.empty(0, WAIT)
-        is_later = whole["step"].astype(np.int64) >= step
-        self.waits = [whole[is_later]]
-        return whole[~is_later]
+        words = np.concatenate(self.waits) if self.waits else np.empty((0, WAIT.itemsize // 8), np.uint64)
+        is_later = words.view(WAIT).reshape(-1)["step"] >= step
+        self.waits = [words[is_later]]
+        return words[~is_later].view(WAIT).reshape(-1)
 
     def split_computes(self, ring: int, end_ns: int) -> dict[str, Column]:
         """Computing of one ring's lane that ended by this time; the rest stays."""

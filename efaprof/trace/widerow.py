@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from efaprof.native_wide import NO_TIME, NONE, TIMES
+from efaprof.native_wide import NO_TIME, NONE, TIMES, describe
 from efaprof.trace import schema
 from efaprof.trace.frames import empty, frame, named
-from efaprof.trace.layout import X_FENCE, X_IMM, X_POSTED, Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -153,9 +152,7 @@ def assemble(
     channel). Arrivals older than the chunk's operations are dropped: their operation was handed out without them.
     """
     columns = _operations(rings, steps, stages)
-    flow = _flow(columns["rank"], columns["peer"], columns["channel"])
-    is_numbered = columns.pop("is_numbered")
-    columns["wire_seq"] = flows.number(np.where(is_numbered, flow, NONE))
+    columns["wire_seq"] = flows.number(columns.pop("flow"))
     rest: dict[int, Columns] = {}
     for marks in rings:
         if marks.process not in rest:
@@ -172,16 +169,13 @@ def assemble(
 
 def _operations(rings: Sequence[Marks], steps: tuple[int, int], stages: Columns) -> Columns:
     """All columns of operations, ring after ring, in order of seq."""
-    head, tail = stages["head"], stages["tail"]
-    count = len(head)
-    is_known = head != 0
-    x = (head >> np.uint64(48)).astype(np.int32)
-    kind = x >> 12
     lengths = [int(marks.step_seqs[steps[1]] - marks.step_seqs[steps[0]]) for marks in rings]
     places = [_places(marks, steps) for marks in rings]
     phase = np.concatenate([np.repeat(marks.phase[rows].astype(np.int64), many) for marks, rows, many in places])
+    owner = {name: _filled([getattr(one, name) for one in rings], lengths) for name in ("process", "rank", "ring")}
+    count = len(phase)
     return {
-        **{name: np.repeat([getattr(marks, name) for marks in rings], lengths) for name in ("process", "rank", "ring")},
+        **owner,
         "seq": np.concatenate([np.arange(*marks.step_seqs[list(steps)]) for marks in rings]),
         **{
             name: np.concatenate(
@@ -190,18 +184,17 @@ def _operations(rings: Sequence[Marks], steps: tuple[int, int], stages: Columns)
             for name in ("step", "layer")
         },
         "phase": np.where(phase < _PHASES, phase, NONE),
-        "kind": np.where(kind < _KINDS, kind, NONE),
-        "peer": np.where(is_known, (tail >> np.uint64(32) & np.uint64(0xFFFF)).astype(np.int32), NONE),
-        "channel": np.where(is_known, x & 0xFF, NONE),
-        "bytes": np.where(is_known, (tail & np.uint64(0xFFFFFFFF)).view(np.int64), NONE),
-        "is_fenced": (x & X_FENCE) != 0,
-        "is_posted": (x & X_POSTED) != 0,
-        "is_numbered": ((x & X_IMM) != 0) | (kind == Command.SIGNAL) | (kind == Command.BARRIER),
+        **describe(stages["head"], stages["tail"], owner["rank"], _KINDS),
         **{name: stages[name] for name in (*TIMES, "eagain", "error", "outstanding")},
         "arrival_ns": np.full(count, NO_TIME),
         "signal_ns": np.full(count, NO_TIME),
         "is_held": np.full(count, NONE, np.int8),
     }
+
+
+def _filled(values: Sequence[int], lengths: Sequence[int]) -> NDArray[np.int64]:
+    """Each value as often as its length says."""
+    return np.concatenate([np.full(length, value) for value, length in zip(values, lengths, strict=True)])
 
 
 def _places(marks: Marks, steps: tuple[int, int]) -> tuple[Marks, slice, NDArray[np.int64]]:

@@ -184,6 +184,24 @@ extern "C" uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const str
     return high;
 }
 
+extern "C" void efaprof_wide_describe(const uint64_t *head, const uint64_t *tail, const int64_t *rank, uint64_t n,
+                                      int32_t kinds, const struct efaprof_described *result) {
+    for (uint64_t i = 0; i < n; i++) {
+        const bool is_known = head[i] != 0;
+        const auto x = static_cast<int32_t>(head[i] >> 48), kind = x >> 12;
+        const auto peer = static_cast<int32_t>(tail[i] >> 32 & 0xFFFF), channel = x & 0xFF;
+        const bool is_numbered =
+            (x & static_cast<int32_t>(EFAPROF_X_IMM)) != 0 || kind == EFAPROF_CMD_SIGNAL || kind == EFAPROF_CMD_BARRIER;
+        result->kind[i] = kind < kinds ? kind : -1;
+        result->peer[i] = is_known ? peer : -1;
+        result->channel[i] = is_known ? channel : -1;
+        result->bytes[i] = is_known ? static_cast<int64_t>(tail[i] & 0xFFFFFFFF) : -1;
+        result->flow[i] = is_known && is_numbered ? rank[i] << 24 | int64_t{peer} << 8 | channel : -1;
+        result->is_fenced[i] = (x & static_cast<int32_t>(EFAPROF_X_FENCE)) != 0;
+        result->is_posted[i] = (x & static_cast<int32_t>(EFAPROF_X_POSTED)) != 0;
+    }
+}
+
 extern "C" void efaprof_keep_memory(void) {
 #ifdef __GLIBC__
     constexpr int LARGEST_KEPT = 32 << 20, MOST_KEPT = 512 << 20; // the first is the most that glibc takes

@@ -71,6 +71,17 @@ EFAPROF_API uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const st
                                        struct efaprof_arrivals *arrivals, struct efaprof_beside *beside,
                                        uint64_t *chunk);
 
+// What head and tail say of each operation, -1 where there are none: and the flow that it is numbered in, below 0 for
+// none.
+struct efaprof_described {
+    int32_t *kind, *peer, *channel;
+    int64_t *bytes, *flow;
+    uint8_t *is_fenced, *is_posted;
+};
+// `kinds`: numbers from there on name no kind of operation, and are -1 too.
+EFAPROF_API void efaprof_wide_describe(const uint64_t *head, const uint64_t *tail, const int64_t *rank, uint64_t n,
+                                       int32_t kinds, const struct efaprof_described *result);
+
 // Operations of one flow are numbered in the order of their ring, and arrive under these numbers.
 struct efaprof_flows;
 EFAPROF_API struct efaprof_flows *efaprof_flows_open(void);
