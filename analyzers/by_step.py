@@ -51,6 +51,7 @@ class ByStep:
         begin = np.full(len(numbers), np.iinfo(np.int64).max)
         np.minimum.at(begin, place, rows["begin_ns"])
         self._kept = kept[np.argsort(begin[kept], kind="stable")]
+        self._are_all = bool((self._kept == np.arange(len(numbers))).all()) if len(kept) == len(numbers) else False
         self._place, self._ranks, self._step = place, ranks, numbers
 
     def __len__(self) -> int:
@@ -71,5 +72,5 @@ class ByStep:
     def mean(self, name: str) -> NDArray[np.float64]:
         """Mean of a column in each step."""
         summed = np.bincount(self._place, self._rows[name], len(self._ranks))
-        found: NDArray[np.float64] = (summed / self._ranks)[self._kept]
-        return found
+        found: NDArray[np.float64] = summed / self._ranks
+        return found if self._are_all else found[self._kept]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,10 @@ class StepTable:
         self._end = 0
         self._spilled = 0  # pieces that are in the file
         self._rows = 0
+        self._open: list[tuple[int, dict[str, Column]]] = []  # rows that are no piece yet
+        self._open_rows = 0
         self._pieces: list[_Piece] = []
+        self._lock = threading.Lock()
         self._types: dict[str, np.dtype[Any]] = {}
         self._sums: dict[str, list[str]] = {}
         self._hidden: set[str] = set()
@@ -90,13 +94,30 @@ class StepTable:
             name: values.astype(self._types.setdefault(name, values.dtype), copy=False)
             for name, values in columns.items()
         }
-        piece = _Piece(len(next(iter(own.values()))), self._end, own)
-        assert piece.kept is not None  # until it is in the file
-        self._end += len(piece.kept)
-        self._rows += piece.rows
-        self._pieces.append(piece)
-        if self._end > self._spill_bytes:
-            self._spill()
+        rows = len(next(iter(own.values())))
+        self._rows += rows
+        self._open.append((rows, own))
+        self._open_rows += rows
+        if self._open_rows >= _ROWS_AT_A_TIME:
+            self._close()
+
+    def _close(self) -> None:
+        """Make one piece of the rows that came since the last one."""
+        with self._lock:
+            if not self._open:
+                return
+            names = dict.fromkeys(name for _, own in self._open for name in own)
+            whole = {
+                name: np.concatenate([own.get(name, np.zeros(rows, self._types[name])) for rows, own in self._open])
+                for name in names
+            }
+            piece = _Piece(self._open_rows, self._end, whole)
+            assert piece.kept is not None  # until it is in the file
+            self._end += len(piece.kept)
+            self._pieces.append(piece)
+            self._open, self._open_rows = [], 0
+            if self._end > self._spill_bytes:
+                self._spill()
 
     def _spill(self) -> None:
         for piece in self._pieces[self._spilled :]:
@@ -117,6 +138,7 @@ class StepTable:
 
     def column(self, name: str) -> Column:
         """All rows of one column."""
+        self._close()
         return self._read(name, self._pieces)
 
     def __getitem__(self, name: str) -> pl.Series:
@@ -139,6 +161,7 @@ class StepTable:
             sink.close()
 
     def _frames(self) -> Iterator[pl.DataFrame]:
+        self._close()
         first, rows = 0, 0
         for at, piece in enumerate(self._pieces, 1):
             rows += piece.rows

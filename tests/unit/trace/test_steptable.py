@@ -6,8 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from efaprof.trace import steptable
 from efaprof.trace.schema import StepKind
 from efaprof.trace.steptable import StepTable
+
+
+@pytest.fixture(params=[1, 20, 1 << 14], autouse=True)
+def rows_at_a_time(request, monkeypatch):
+    """Pieces of one append, of several, and of all."""
+    monkeypatch.setattr(steptable, "_ROWS_AT_A_TIME", request.param)
 
 
 def filled(spill_bytes, pieces=5):
