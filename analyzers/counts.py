@@ -103,6 +103,8 @@ def _sums(own: Columns, steps: Times) -> dict[str, Times]:
     place = order[np.minimum(np.searchsorted(steps[order], step[starts]), max(len(steps) - 1, 0))]
 
     def total(values: NDArray[Any]) -> Times:
+        if not values.any():
+            return np.zeros(len(steps), np.int64)
         by_stretch = np.add.reduceat(values, starts, dtype=np.int64) if len(starts) else starts
         summed: Times = np.rint(np.bincount(place, by_stretch, len(steps))).astype(np.int64)
         return summed
@@ -132,6 +134,8 @@ def _sums(own: Columns, steps: Times) -> dict[str, Times]:
 def _beyond(later: Times, earlier: Times) -> Times:
     """By how much one time is after another; 0 where it is not, or one of them is not known."""
     is_known = (later > earlier) & (earlier != NO_TIME)
+    if not is_known.any():
+        return np.zeros(len(later), np.int64)
     return np.where(is_known, later, 0) - np.where(is_known, earlier, 0)
 
 
@@ -142,4 +146,5 @@ def posted_by_kernel(columns: Columns) -> Mask:
 
 
 def _coalesce(first: Times, second: Times) -> Times:
-    return np.where(first == NO_TIME, second, first)
+    is_missing = first == NO_TIME
+    return second if is_missing.all() else np.where(is_missing, second, first)

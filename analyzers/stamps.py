@@ -210,10 +210,13 @@ def _chain(stamps: Stamps) -> None:
             # A kernel that posts by itself waits before it writes.
             stamps.put(stamp, before=np.where(posted, enter, last) if has_posted else last)
             is_there, of_path = is_there & ~posted, stamps.columns["is_fenced"] & ~posted
+        elif is_there.all():
+            has_hole, last = np.zeros(stamps.count, np.bool_), own
+            continue
         else:
             of_path = np.repeat(np.logical_or.reduceat(is_there, starts), lengths) if len(starts) else is_there
         has_hole = (has_hole | of_path) & ~is_there
-        last = own if is_there.all() else np.where(is_there, own, last)
+        last = np.where(is_there, own, last) if is_there.any() else last
     if has_posted:
         _doorbells(stamps, posted)
     for first, second, layer in (
@@ -257,7 +260,9 @@ def _sent(stamps: Stamps, stamp: Stamp, last: Ids, has_hole: Mask) -> None:
     stamps.put(stamp, before=np.where(is_early, call, last), label=label)
 
 
-def _label(layer: Layer, has_hole: Mask) -> NDArray[np.uint8]:
+def _label(layer: Layer, has_hole: Mask) -> NDArray[np.uint8] | np.uint8:
+    if not has_hole.any():
+        return np.uint8(LABEL[layer])
     return np.where(has_hole, np.uint8(LABEL[Layer.UNATTRIBUTED]), np.uint8(LABEL[layer]))
 
 

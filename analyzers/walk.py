@@ -217,13 +217,18 @@ def _overlapped(
     for layer, first, last in _SPANS:
         spans.setdefault(layer, []).append((stamps.at(first)[rows], stamps.at(last)[rows]))
     fenced, seen = stamps.at(Stamp.FENCED)[rows], stamps.at(Stamp.SEEN)[rows]
-    spans[Layer.PROXY][0] = (np.where(fenced == NO_TIME, seen, fenced), stamps.at(Stamp.CALL)[rows])
+    is_free = fenced == NO_TIME
+    if is_free.all():
+        spans[Layer.NIC].pop(1)
+    else:
+        spans[Layer.PROXY][0] = (np.where(is_free, seen, fenced), stamps.at(Stamp.CALL)[rows])
     posted = stamps.columns["is_posted"][rows]
     if posted.any():  # it waits before it writes, and rings the doorbell itself
         enter, publish = spans[Layer.KERNEL][0]
         enter_or_fenced = np.where(posted & (fenced != NO_TIME), fenced, enter)
         spans[Layer.KERNEL][0] = (enter_or_fenced, np.where(posted, stamps.at(Stamp.RETURN)[rows], publish))
-        spans[Layer.NIC][1] = (np.where(posted, enter, seen), fenced)
+        if not is_free.all():
+            spans[Layer.NIC][1] = (np.where(posted, enter, seen), fenced)
     completed = side_by_side(np.flatnonzero(visited & 2))
     spans[Layer.NIC].append((stamps.at(Stamp.RETURN)[completed], stamps.at(Stamp.DONE)[completed]))
     spans[Layer.KERNEL].append(_gaps(graph, found))
