@@ -56,10 +56,7 @@ int efaprof_drain_poll(struct efaprof_drain *drain, int all, struct efaprof_drai
 int efaprof_drain_close(struct efaprof_drain *drain, struct efaprof_drain_stats *stats);
 struct efaprof_index_result { uint64_t records, next, bad_slots, pads; };
 void efaprof_index(const void *slots, uint64_t n, uint32_t *starts, uint64_t max, struct efaprof_index_result *result);
-struct efaprof_heads_result {
-    int64_t least_step, first, last, begin, before_end, end;
-    uint64_t shapes[256];
-};
+struct efaprof_heads_result { int64_t least_step, first, last, begin, before_end, end; uint64_t shapes[256]; };
 void efaprof_heads(const void *slots, uint64_t n, int64_t *places, uint16_t *kinds, int64_t *t_end,
                    struct efaprof_index_result *index, struct efaprof_heads_result *result);
 struct efaprof_graph {
@@ -101,11 +98,7 @@ struct efaprof_beside { uint32_t *waits, *computes; uint64_t waits_n, computes_n
 uint64_t efaprof_wide_take(const struct efaprof_wide *wide, const struct efaprof_clock_map *clock, const void *slots,
                            const int64_t *starts, uint64_t low, uint64_t high, struct efaprof_arrivals *arrivals,
                            struct efaprof_beside *beside, uint64_t *chunk);
-struct efaprof_described {
-    int32_t *kind, *peer, *channel;
-    int64_t *bytes, *flow;
-    uint8_t *is_fenced, *is_posted;
-};
+struct efaprof_described { int32_t *kind, *peer, *channel; int64_t *bytes, *flow; uint8_t *is_fenced, *is_posted; };
 void efaprof_wide_describe(const uint64_t *head, const uint64_t *tail, const int64_t *rank, uint64_t n, int32_t kinds,
                            const struct efaprof_described *result);
 uint64_t efaprof_union(const int64_t *begin, const int64_t *end, uint64_t n, int64_t *union_begin, int64_t *union_end,
