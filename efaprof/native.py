@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 FORMAT_VERSION = 1
 _SLOT_BYTES = 32
 _PAUSE_WARM_UP, _PAUSE_OVER = 2, 3  # enum efaprof_pause_state

@@ -94,7 +94,7 @@ def test_a_library_of_another_version_is_said(tmp_path: Path, source: str) -> No
     (tmp_path / "other.c").write_text(source)
     library = tmp_path / "libother.so"
     subprocess.run([compiler, "-shared", "-fPIC", tmp_path / "other.c", "-o", library], check=True)
-    with pytest.raises(EfaprofError, match=r"has interface \d+ and trace format \d+; this efaprof needs 1 and 0"):
+    with pytest.raises(EfaprofError, match=r"has interface \d+ and trace format \d+; this efaprof needs 2 and 1"):
         native.load(library)
 
 

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 // High 16 bits: version of this interface; low 16 bits: EFAPROF_FORMAT_VERSION.
-#define EFAPROF_ABI_VERSION 1u
+#define EFAPROF_ABI_VERSION 2u
 EFAPROF_API uint32_t efaprof_abi(void);
 
 // Clock in ticks: raw TSC where the kernel's clocksource is tsc, else CLOCK_MONOTONIC ns.
