@@ -10,6 +10,7 @@ from efaprof import env
 from efaprof.errors import EfaprofError
 
 CORE = "libefaprof.so"
+ABI_VERSION = 2  # high half of efaprof_abi(): raised when functions that Python calls change
 
 
 def lib_path(name: str = CORE) -> Path:

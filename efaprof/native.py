@@ -16,6 +16,7 @@ from cffi import FFI
 
 from efaprof import env
 from efaprof.errors import EfaprofError
+from efaprof.libraries import ABI_VERSION
 from efaprof.libraries import lib_path as lib_path
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-ABI_VERSION = 2
 FORMAT_VERSION = 1
 _SLOT_BYTES = 32
 _PAUSE_WARM_UP, _PAUSE_OVER = 2, 3  # enum efaprof_pause_state

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias, TypeVar,
 
 from efaprof import env
 from efaprof.errors import EfaprofError
-from efaprof.libraries import lib_path
+from efaprof.libraries import ABI_VERSION, lib_path
 from efaprof.trace.layers import Layer
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Function = TypeVar("Function", bound=Callable[..., Any])
     StepKind: TypeAlias = Literal["decode", "prefill", "mixed", "warm-up"]
 
-_ABI: Final = 1  # high half of efaprof_abi()
 _RANGE, _STEP = 1, 3  # enum efaprof_span_what
 _KINDS: Final = {None: 0, "decode": 1, "prefill": 2, "mixed": 3, "warm-up": 4}  # enum efaprof_step_kind
 _OTHER: Final = 5
@@ -51,7 +50,7 @@ def _load() -> Any:
 def _opened(path: str) -> Any:
     core = ctypes.PyDLL(path)
     core.efaprof_abi.restype = ctypes.c_uint32
-    if core.efaprof_abi() >> 16 != _ABI:
+    if core.efaprof_abi() >> 16 != ABI_VERSION:
         raise EfaprofError(f"{path} is of another version")
     core.efaprof_begin.restype = ctypes.c_uint64
     core.efaprof_begin.argtypes = (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64)
