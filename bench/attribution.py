@@ -5,9 +5,10 @@ A steady synthetic run is written once and analysed again and again until --oper
 does not matter much; "on 2 cores" is twice the rate, which holds when chunks are spread over two processes. The ratio
 is to the exclusive sweep of the same operations in the same process. Where pandas is installed, the same split is made
 with it too, as one would write it there, and has to come out equal. Last, `efaprof attribute` reads whole runs of
-1 M and 10 M operations as a process of its own, from raw files to report: time by the clock, CPU seconds of the program
-and of the kernel, and peak memory; a smaller run before them keeps what Python compiles and says what starting takes.
-That needs 2.5 GB in the temporary directory; `--end-to-end` without numbers leaves it out.
+1 M and 10 M operations as a process of its own, from raw files to report, in steps of 128 operations over two ranks
+(`make demo` has 434) and in small ones of 32, which cost most: time by the clock, CPU seconds of the program and of the
+kernel, and peak memory; a smaller run before them keeps what Python compiles and says what starting takes. That needs
+2.5 GB in the temporary directory; `--end-to-end` without numbers leaves it out.
 Run it with `python bench/attribution.py`.
 """
 
@@ -57,7 +58,8 @@ subprocess.run(sys.argv[1:], check=True)
 took, used = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
 print(json.dumps({"seconds": took, "user": used.ru_utime, "kernel": used.ru_stime, "peak": used.ru_maxrss}))
 """
-STEP_COMMANDS = 16  # of the whole runs: small steps, which cost most
+RANKS = 2
+STEP_COMMANDS = (64, 16)  # of a rank in the whole runs
 SMALL = 3_200
 WRITTEN = 1_000_000  # operations of the run on disk
 MIB = 1 << 10  # of ru_maxrss
@@ -166,10 +168,10 @@ class Process:
         return self.user_seconds + self.kernel_seconds
 
 
-def attributed(operations: int) -> Process:
-    """`efaprof attribute` on a fresh run of that many operations, a process of its own."""
+def attributed(operations: int, commands: int) -> Process:
+    """`efaprof attribute` on a fresh run of that many operations, `commands` a step and rank, a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        steady = Steady(steps=operations // (2 * STEP_COMMANDS), commands=STEP_COMMANDS)
+        steady = Steady(steps=operations // (RANKS * commands), commands=commands)
         run = write_steady(Path(folder) / "run", steady).path
         argv = [sys.executable, "-c", LAUNCH, sys.executable, "-m", "efaprof", "attribute", str(run), "--quiet"]
         # As where a user types it: what Python compiled is there the next time.
@@ -178,9 +180,10 @@ def attributed(operations: int) -> Process:
         return Process(steady.operations, told["seconds"], told["user"], told["kernel"], told["peak"] / MIB)
 
 
-def print_processes(processes: list[Process]) -> None:
+def print_processes(processes: list[Process], commands: int) -> None:
     """The rows of whole runs, and how time and memory grow from the first to the last of them."""
-    print(f"{'efaprof attribute RUN':28}{'M ops/s':>9}{'seconds':>9}{'user s':>9}{'kernel s':>10}", end="")
+    print(f"\nefaprof attribute RUN, {RANKS * commands} operations a step")
+    print(f"{'':28}{'M ops/s':>9}{'seconds':>9}{'user s':>9}{'kernel s':>10}", end="")
     print(f"{'µs CPU/op':>11}{'peak MiB':>10}")
     for one in processes:
         name = f"{one.operations:,} operations"
@@ -204,7 +207,7 @@ def main() -> None:
     spent: Spent = defaultdict(float)
     done = 0
     with tempfile.TemporaryDirectory() as folder:
-        steady = Steady(steps=WRITTEN // (2 * COMMANDS), commands=COMMANDS)
+        steady = Steady(steps=WRITTEN // (RANKS * COMMANDS), commands=COMMANDS)
         files = write_steady(Path(folder) / "run", steady).raw_files
         surveyed = timed(spent, "survey", lambda: survey(files))
         while done < asked.operations:
@@ -227,11 +230,12 @@ def main() -> None:
     print(f"C and U on 2 cores: {2 * done / both / 1e6:.2f} M ops/s; peak memory {peak:.0f} MiB")
     print(said)
     if asked.end_to_end:
-        small = attributed(SMALL)
-        small = attributed(SMALL)  # the first one also compiled
+        small = attributed(SMALL, STEP_COMMANDS[0])
+        small = attributed(SMALL, STEP_COMMANDS[0])  # the first one also compiled
         print(f"efaprof attribute of {small.operations:,} operations: {small.seconds:.2f} s", end="")
         print(f" ({small.cpu_seconds:.2f} s CPU, {small.peak_mib:.0f} MiB)")
-        print_processes([attributed(operations) for operations in asked.end_to_end])
+        for commands in STEP_COMMANDS:
+            print_processes([attributed(operations, commands) for operations in asked.end_to_end], commands)
 
 
 if __name__ == "__main__":
