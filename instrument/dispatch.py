@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ POSTED_INJECTABLE = (Layer.KERNEL, Layer.NIC, Layer.RX)
 POSTED_PROVIDER = "efa-direct"
 MOST_PROXIES = 8  # of a rank
 DENSE_PROVIDERS = ("auto", "gloo", "nccl")  # of path dense: torch.distributed's backends
+_NOT_DENSE = ("channels", "signal", "threads", "ring", "window")
 DEVICE_PROVIDERS = ("efa", "efa-direct")  # they post to a device; the others stay on this host
 
 
@@ -133,7 +134,7 @@ class DispatchOptions:
     tuning: Tuning = AS_USUAL
 
     def __post_init__(self) -> None:
-        """Refuse what does not exist yet, and what contradicts itself."""
+        """Refuse what there is not, and what contradicts itself."""
         self._check_proxies()
         if self.path is DispatchPath.LIBFABRIC:
             raise UsageError(
@@ -173,6 +174,9 @@ class DispatchOptions:
             )
         if self.inject or self.tuning != AS_USUAL:
             raise UsageError("--path dense has no operations of ours to slow or to tune", hint="use --path proxy")
+        for one in fields(self):
+            if one.name in _NOT_DENSE and getattr(self, one.name) != one.default:
+                raise UsageError(f"--path dense has no {one.name}", hint=f"leave --{one.name} out")
         if self.dtype == "fp8":
             raise UsageError("collectives do not move fp8 with its scales", hint="use --dtype bf16")
 

@@ -80,6 +80,7 @@ def test_a_run_that_is_refused_replaces_none(tmp_path):
         (["--batch", "4"], "only a kernel that posts by itself has such queues"),
         (["--path", "libfabric"], "--path libfabric is what any recorded program does"),
         (["--path", "dense", "--provider", "tcp"], "--path dense is torch's collectives, not libfabric's provider tcp"),
+        (["--path", "dense", "--channels", "8"], "--path dense has no channels"),
         (["--path", "dense", "--inject", "nic=1us"], "--path dense has no operations of ours to slow"),
         (["--device", "gpu"], "--device gpu is no device"),
         (["--dtype", "bf16"], "--device cpu does not move --dtype bf16"),
