@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
+
+from efaprof import native
+from efaprof.errors import EfaprofError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -42,6 +50,31 @@ def build_dir() -> Path:
     if not (folder / "bin").is_dir():
         pytest.skip(f"no test programs in {folder}: make native")
     return folder
+
+
+@pytest.fixture(scope="module")
+def dispatch_program() -> Path:
+    """efaprof-dispatch; without libfabric there is none."""
+    try:
+        return native.lib_path("efaprof-dispatch")
+    except EfaprofError as error:
+        pytest.skip(error.message)
+
+
+@pytest.fixture(scope="module")
+def beside_warps(build_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Puts a program beside a GPU's kernels that run on a CPU (tests/fakes/warps.cpp); where it is then."""
+    library = build_dir / "warps" / "libefaprof-cuda.so"
+    if not library.is_file():
+        pytest.skip(f"{library} is missing: CUDA's headers were not there")
+
+    def put(program: Path) -> Path:
+        folder = tmp_path_factory.mktemp("warps")
+        for file in (program, library):
+            shutil.copy(file, folder)
+        return folder / program.name
+
+    return put
 
 
 @pytest.fixture

@@ -16,8 +16,6 @@ from dispatch_runs import finish, record, run, seq, start
 from recording import efaprof
 from softefa_runs import need_softefa, wheel_folder
 
-from efaprof import native
-from efaprof.errors import EfaprofError
 from efaprof.instrument.dispatch import DispatchOptions, SignalMode
 from efaprof.trace import dispatch
 from efaprof.trace.layout import RINGS_APART, Phase, Shape, Stage, WaitKind
@@ -191,19 +189,9 @@ def test_more_proxies_than_channels_are_refused():
 
 
 @pytest.fixture(scope="module")
-def warps(build_dir, tmp_path_factory):
-    """efaprof-dispatch beside a GPU's kernels that run on a CPU (tests/fakes/warps.cpp)."""
-    library = build_dir / "warps" / "libefaprof-cuda.so"
-    if not library.is_file():
-        pytest.skip(f"{library} is missing: CUDA's headers were not there")
-    try:
-        program = native.lib_path("efaprof-dispatch")
-    except EfaprofError as error:
-        pytest.skip(error.message)
-    folder = tmp_path_factory.mktemp("warps")
-    for file in (program, library):
-        shutil.copy(file, folder)
-    return folder / "efaprof-dispatch"
+def warps(dispatch_program, beside_warps):
+    """efaprof-dispatch beside a GPU's kernels that run on a CPU."""
+    return beside_warps(dispatch_program)
 
 
 @pytest.mark.parametrize(

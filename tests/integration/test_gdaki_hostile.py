@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +42,9 @@ def program_of(build_dir: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def warps(build_dir, tmp_path_factory) -> Path:
-    """The program beside kernels that run on a CPU (tests/fakes/warps.cpp)."""
-    library = build_dir / "warps" / "libefaprof-cuda.so"
-    if not library.is_file():
-        pytest.skip(f"{library} is missing: CUDA's headers were not there")
-    folder = tmp_path_factory.mktemp("warps")
-    for file in (program_of(build_dir), library):
-        shutil.copy(file, folder)
-    return folder / "gda_fuzz"
+def warps(build_dir, beside_warps) -> Path:
+    """The program beside kernels that run on a CPU."""
+    return beside_warps(program_of(build_dir))
 
 
 def cases(program: Path, fault: str, count: int, *more: str, first: int = 1) -> list[Case]:

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from softefa_runs import need_softefa, on_softefa
-
-from efaprof import native
-from efaprof.errors import EfaprofError
 
 REORDERING = "latency=5us,reorder=0.5"
 
 
 @pytest.fixture(scope="module")
-def program():
+def program(dispatch_program):
     need_softefa()
-    try:
-        return native.lib_path("efaprof-dispatch")
-    except EfaprofError as error:
-        pytest.skip(error.message)
+    return dispatch_program
 
 
 @pytest.fixture(scope="module")
-def with_warps(program, build_dir, tmp_path_factory):
+def with_warps(program, beside_warps):
     """The same beside kernels that run on a CPU."""
-    warps = build_dir / "warps" / "libefaprof-cuda.so"
-    if not warps.is_file():
-        pytest.skip(f"{warps} is missing: CUDA's headers were not there")
-    folder = tmp_path_factory.mktemp("warps")
-    for file in (program, warps):
-        shutil.copy(file, folder)
-    return folder / "efaprof-dispatch"
+    return beside_warps(program)
 
 
 def posters(program, *words, emulate=""):

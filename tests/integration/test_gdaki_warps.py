@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 
 import pytest
 from softefa_runs import need_softefa, on_softefa
-
-from efaprof import native
-from efaprof.errors import EfaprofError
 
 WORDS = ("--device", "cuda", "--dtype", "bf16", "--provider", "efa-direct", "--path", "gdaki", "--queues", "verbs",
          "--layers", "2", "--tokens", "6", "--hidden", "64", "--compute-us", "0", "--warmup", "1", "--steps", "3",
@@ -21,20 +17,10 @@ SMALL = ("--batch", "4", "--send-queue", "8", "--window", "16")
 
 
 @pytest.fixture(scope="module")
-def program(build_dir, tmp_path_factory):
+def program(dispatch_program, beside_warps):
     """efaprof-dispatch beside kernels that run on a CPU."""
     need_softefa()
-    warps = build_dir / "warps" / "libefaprof-cuda.so"
-    if not warps.is_file():
-        pytest.skip(f"{warps} is missing: CUDA's headers were not there")
-    try:
-        dispatch = native.lib_path("efaprof-dispatch")
-    except EfaprofError as error:
-        pytest.skip(error.message)
-    folder = tmp_path_factory.mktemp("warps")
-    for file in (dispatch, warps):
-        shutil.copy(file, folder)
-    return folder / "efaprof-dispatch"
+    return beside_warps(dispatch_program)
 
 
 def posted(program, monkeypatch, *words, emulate=""):
